@@ -20,7 +20,7 @@ from pathlib import Path
 from _report import Result, arguments, report
 
 from holdfast import AsyncClient
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Payload
 from holdfast.messages import CompactionPart, Message, TextPart, ToolPart
 from holdfast.sessions import events as facts
@@ -29,17 +29,17 @@ _QUESTION = "What is 15 times 23?"
 
 
 def _said(role: str, *parts: TextPart | ToolPart | CompactionPart) -> Message:
-    return Message(id=new_id("msg"), session_id="", role=role, parts=parts)  # type: ignore[arg-type]
+    return Message(id=make_id("msg"), session_id="", role=role, parts=parts)  # type: ignore[arg-type]
 
 
 def _turn(number: int) -> tuple[list[Payload], str]:
-    call = ToolPart(id=new_id("prt"), call_id=new_id("call"), tool="calculator")
+    call = ToolPart(id=make_id("prt"), call_id=make_id("call"), tool="calculator")
     asking = _said("assistant", call)
     done = ToolPart(
         id=call.id, call_id=call.call_id, tool=call.tool, state="completed", output=str(number)
     )
-    answer = _said("assistant", TextPart(id=new_id("prt"), text=f"It is {number}."))
-    question = _said("user", TextPart(id=new_id("prt"), text=f"What is {number} times 1?"))
+    answer = _said("assistant", TextPart(id=make_id("prt"), text=f"It is {number}."))
+    question = _said("user", TextPart(id=make_id("prt"), text=f"What is {number} times 1?"))
     return [
         facts.MessageCreated(message=question),
         facts.MessageCreated(message=asking),
@@ -63,7 +63,7 @@ async def fill(place: Path, count: int) -> str:
                 batch += more
             await journal.append(session.id, batch, epoch=head.epoch)
             number += len(batch)
-        part = CompactionPart(id=new_id("prt"), summary="Sums.", up_to_message_id=last)
+        part = CompactionPart(id=make_id("prt"), summary="Sums.", up_to_message_id=last)
         summary = facts.MessageCreated(message=_said("user", part))
         await journal.append(session.id, [summary, *_turn(number)[0]], epoch=head.epoch)
         await journal.store.release(session.id, head.epoch)

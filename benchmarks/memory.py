@@ -42,7 +42,7 @@ from holdfast.memory import (
     SqliteMemoryStorage,
     StaticEmbedder,
 )
-from holdfast.memory.late_interaction import QueryTokens, max_sim_signs, query_tokens
+from holdfast.memory.late_interaction import QueryTokens, compute_max_sim_of_signs, query_tokens
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -294,9 +294,11 @@ class Ready:
         tokens = self._made.standard_normal((self.query_tokens, 384)).astype(np.float32)
         return vector, query_tokens(text, spans, tokens, "contextual")
 
-    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    def compute_max_similarities(
+        self, query: QueryTokens, texts: Sequence[bytes]
+    ) -> np.ndarray[Any, Any]:
         """Compare as MiniLM does."""
-        return max_sim_signs(query.matrix, texts)
+        return compute_max_sim_of_signs(query.matrix, texts)
 
 
 def sentences(count: int) -> list[str]:

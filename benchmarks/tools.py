@@ -26,7 +26,7 @@ from _report import Result, arguments, report
 
 from holdfast.client import AsyncClient
 from holdfast.messages import Message, ToolPart
-from holdfast.testing import tool_context
+from holdfast.testing import make_tool_context
 from holdfast.tools import (
     Call,
     CallLimits,
@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, turn: Turn, tools: ToolRegistry, directory: Path) -> None:
         """Execute calls of these tools."""
         self._turn = turn
-        context = tool_context(
+        context = make_tool_context(
             workspace=Workspace(directory), session_id=turn.session_id, run_id=turn.run.id
         )
         self._manager = ToolExecutionManager(

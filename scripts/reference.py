@@ -20,7 +20,7 @@ import msgspec
 from pydantic_core import PydanticUndefined
 
 from holdfast.cli.app import root
-from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.cli.exits import ExitCode, choose_exit_code
 from holdfast.client import AsyncClient
 from holdfast.client.handles import RunHandle
 from holdfast.client.surface import FLAT, ClientSurface
@@ -230,7 +230,7 @@ def errors() -> str:
             f"- Says: {_quoted(cls.message)}",
             f"- What to do: {_one_line(cls.next_step) or 'see the message.'}",
             f"- Worth trying again unchanged: {again}",
-            f"- Exit code: {int(exit_code_for(cls()))}",
+            f"- Exit code: {int(choose_exit_code(cls()))}",
             "",
         ]
     return "\n".join(lines)

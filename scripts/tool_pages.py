@@ -7,7 +7,7 @@ import json
 
 from holdfast.canonical import JsonObject
 from holdfast.client import AsyncClient
-from holdfast.tools import Tool, default_action
+from holdfast.tools import Tool, choose_default_action
 
 _NOTE = "<!-- Written by scripts/reference.py; change the source, then run it. -->\n"
 _EFFECTS = {
@@ -50,7 +50,7 @@ def _page(tool: Tool) -> str:
         f"| version | {tool.version} |",
         f"| effect | `{tool.effect}`: {_EFFECTS[tool.effect]} |",
         f"| permission target | {_TARGETS[tool.target_kind]} |",
-        f"| without a rule | {default_action(tool, 'built-in')} |",
+        f"| without a rule | {choose_default_action(tool, 'built-in')} |",
         f"| time limit | {tool.timeout_s:g} s |",
         f"| tags | {', '.join(tool.tags)} |",
         *([f"| labels of results | {', '.join(tool.labels)} |"] if tool.labels else []),

@@ -20,16 +20,16 @@ JsonValue: TypeAlias = Any
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def canonical_json(value: object) -> bytes:
+def encode_canonical_json(value: object) -> bytes:
     """Encode to JSON with sorted keys and no spaces; structs keep their field order."""
     return _encoder.encode(value)
 
 
-def sha256_hex(data: bytes) -> str:
+def hash_sha256(data: bytes) -> str:
     """Return the SHA-256 of `data` as 64 hexadecimal characters."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest(value: object) -> str:
     """Return the SHA-256 of the canonical JSON of `value`."""
-    return sha256_hex(canonical_json(value))
+    return hash_sha256(encode_canonical_json(value))

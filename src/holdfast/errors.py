@@ -111,7 +111,7 @@ One branch per reader::
 Each class has a stable `code`, says whether the same call may succeed later
 (`is_retryable`), and has a `hint` that says what to do next. The class builds the
 message from keyword fields, which stay readable in `context`. Constructing an
-error does nothing else; `to_dict` and `error_from_dict` turn it into a journal
+error does nothing else; `to_dict` and `make_error_from_dict` turn it into a journal
 payload and back.
 """
 
@@ -148,13 +148,13 @@ class HoldfastError(Exception):
         return frozenset(name for _, name, _, _ in parsed if name)
 
     def to_dict(self) -> dict[str, object]:
-        """Return a JSON-ready form from which `error_from_dict` rebuilds the error."""
+        """Return a JSON-ready form from which `make_error_from_dict` rebuilds the error."""
         return {
             "code": self.code,
             "message": str(self),
             "hint": self.hint,
             "is_retryable": self.is_retryable,
-            "context": {key: _plain(value) for key, value in self.context.items()},
+            "context": {key: _simplify(value) for key, value in self.context.items()},
         }
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -167,13 +167,13 @@ def _fill(template: str, context: dict[str, object]) -> str:
     return template.format(**{name: context.get(name, "unknown") for name in names})
 
 
-def _plain(value: object) -> object:
+def _simplify(value: object) -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _simplify(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_simplify(item) for item in value]
     return str(value)
 
 
@@ -1150,7 +1150,7 @@ def list_errors() -> dict[str, type[HoldfastError]]:
     return found
 
 
-def error_from_dict(data: dict[str, object]) -> HoldfastError:
+def make_error_from_dict(data: dict[str, object]) -> HoldfastError:
     """Rebuild an error from `to_dict`; an unknown code becomes a HoldfastError."""
     cls = list_errors().get(str(data.get("code")))
     if cls is None:

@@ -54,7 +54,7 @@ class RunnableAgent(Agent):
         elif isinstance(client, AsyncClient):
             result = await client.execute_agent(self, session, message, run_id=run_id)
         else:
-            raise _wrong_client(client, "AsyncClient", "run")
+            raise _make_wrong_client_error(client, "AsyncClient", "run")
         if raise_on_failure and result.status == "failed":
             result.raise_if_failed()
         return result
@@ -77,7 +77,7 @@ class RunnableAgent(Agent):
         elif isinstance(client, Client):
             result = client.execute_agent(self, session, message, run_id=run_id)
         else:
-            raise _wrong_client(client, "Client", "run_sync")
+            raise _make_wrong_client_error(client, "Client", "run_sync")
         return result.raise_if_failed() if raise_on_failure else result
 
     def stream(
@@ -113,11 +113,11 @@ class RunnableAgent(Agent):
         if client is None:
             return _with_a_client(items)
         if not isinstance(client, AsyncClient):
-            raise _wrong_client(client, "AsyncClient", "stream")
+            raise _make_wrong_client_error(client, "AsyncClient", "stream")
         return items(client)
 
 
-def _wrong_client(client: object, wanted: str, method: str) -> UsageError:
+def _make_wrong_client_error(client: object, wanted: str, method: str) -> UsageError:
     """Refuse a client of the other kind before anything happens; its calls mean something else."""
     return UsageError(detail=f"Agent.{method} takes a client of {wanted}, not {client!r:.80}.")
 

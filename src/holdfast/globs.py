@@ -80,26 +80,26 @@ def _translate(pattern: str, whole: str) -> str:
         if part == "**":
             runs.append([])
         else:
-            runs[-1].append(_component(part, whole))
+            runs[-1].append(_translate_component(part, whole))
     first, *rest = ["/".join(run) for run in runs]
     if not rest:
         return first
     middle, last = [run for run in rest[:-1] if run], rest[-1]
     head = f"{first}/" if first else ""
     if last:
-        return f"{head}{_settled(middle)}(?:[^/]+/)*{last}"
+        return f"{head}{_settle(middle)}(?:[^/]+/)*{last}"
     if middle:
         # `**/a/**` is `a` itself, anywhere, and everything below it.
-        return f"{head}{_settled(middle[:-1])}(?:[^/]+/)*{middle[-1]}(?:/.*)?"
+        return f"{head}{_settle(middle[:-1])}(?:[^/]+/)*{middle[-1]}(?:/.*)?"
     # `a/**` is `a` and everything below it; a lone `**` is everything.
     return f"{first}(?:/.*)?" if first else ".*"
 
 
-def _settled(runs: list[str]) -> str:
+def _settle(runs: list[str]) -> str:
     return "".join(f"(?>(?:[^/]+/)*?{run}/)" for run in runs)
 
 
-def _component(part: str, whole: str) -> str:
+def _translate_component(part: str, whole: str) -> str:
     """One path component; its stars settle like those between components."""
     pieces: list[str] = [""]
     index = 0
@@ -115,7 +115,7 @@ def _component(part: str, whole: str) -> str:
             end = part.find("]", index + (2 if part[index : index + 1] in ("!", "^") else 1))
             if end < 0:
                 raise UsageError(detail=f"The glob {whole!r} has a `[` without a `]`.")
-            pieces[-1] += _char_class(part[index:end])
+            pieces[-1] += _translate_char_class(part[index:end])
             index = end + 1
         else:
             pieces[-1] += re.escape(char)
@@ -126,7 +126,7 @@ def _component(part: str, whole: str) -> str:
     return f"{first}{settled}[^/]*{rest[-1]}"
 
 
-def _char_class(body: str) -> str:
+def _translate_char_class(body: str) -> str:
     negated = body[:1] in ("!", "^")
     inner = body[1:] if negated else body
     escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner)

@@ -25,7 +25,7 @@ _head = ""
 _count = 0
 
 
-def new_id(prefix: str) -> str:
+def make_id(prefix: str) -> str:
     """Return a fresh id that sorts after every id this process made before."""
     global _now, _head, _count
     with _lock:
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 @functools.cache
-def _valid() -> re.Pattern[str]:
+def _compile_valid() -> re.Pattern[str]:
     return re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -67,7 +67,7 @@ def check_id(value: object, kind: str) -> str:
     Raises:
         InvalidId: it is no string, is too long, or holds a character that ids never have.
     """
-    if not isinstance(value, str) or not _valid().fullmatch(value):
+    if not isinstance(value, str) or not _compile_valid().fullmatch(value):
         shown = value if isinstance(value, str) and len(value) <= 80 else f"{str(value)[:77]}..."
         raise InvalidId(value=shown, kind=kind)
     return value
@@ -75,9 +75,9 @@ def check_id(value: object, kind: str) -> str:
 
 def is_id(value: object) -> bool:
     """Say whether `value` has the form of an id."""
-    return isinstance(value, str) and _valid().fullmatch(value) is not None
+    return isinstance(value, str) and _compile_valid().fullmatch(value) is not None
 
 
-def random_token(nbytes: int = 16) -> str:
+def make_random_token(nbytes: int = 16) -> str:
     """Return an unguessable text, for lease owners and idempotency keys."""
     return os.urandom(nbytes).hex()

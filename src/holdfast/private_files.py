@@ -1,7 +1,7 @@
 """Small files that only their owner may read: seen whole or not at all, whoever is killed when.
 
 `PrivateJsonFile` keeps one value of one form in a JSON file of the state directory, and lets
-several processes change it without losing what another one wrote. `whole_file` is the step
+several processes change it without losing what another one wrote. `open_whole_file` is the step
 below it, for files of any content that one process writes.
 """
 
@@ -18,7 +18,7 @@ from typing import IO, Generic, TypeVar
 import msgspec
 
 from holdfast.errors import StorageDamaged, StorageError, StorageFull, StorageReadOnly
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 
 _T = TypeVar("_T")
 
@@ -83,27 +83,27 @@ class PrivateJsonFile(Generic[_T]):
             StorageError: it could not be read or written; the old value stands.
             StorageDamaged: the file holds something else, and was left as it is.
         """
-        with self._locked():
+        with self._lock():
             value = self.read()
             changed = change(value)
             value = value if changed is None else changed
             data = msgspec.json.format(msgspec.json.encode(value), indent=2)
             try:
                 self._sweep()
-                with whole_file(self.path) as file:
+                with open_whole_file(self.path) as file:
                     file.write(data)
             except OSError as error:
-                raise _translated(self.path, error) from error
+                raise _translate(self.path, error) from error
             return value
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             lock = os.open(self.path.with_name(f"{self.path.name}.lock"), flags, 0o600)
         except OSError as error:
-            raise _translated(self.path, error) from error
+            raise _translate(self.path, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -120,7 +120,7 @@ class PrivateJsonFile(Generic[_T]):
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
+def open_whole_file(path: Path, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
     """Write a file, mode 0600, that is seen complete or not at all.
 
     It takes the place of what was there when the block ends without an error; a link there is
@@ -130,7 +130,7 @@ def whole_file(path: Path, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
     Raises:
         OSError: it could not be written; what was there still is.
     """
-    part = path.with_name(f".{path.name[:100]}.{random_token(8)}{_PART}")
+    part = path.with_name(f".{path.name[:100]}.{make_random_token(8)}{_PART}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # O_EXCL: never through a link that somebody else put there.
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -157,7 +157,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _translated(path: Path, error: OSError) -> StorageError:
+def _translate(path: Path, error: OSError) -> StorageError:
     if error.errno in _FULL:
         return StorageFull(path=str(path))
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
@@ -165,4 +165,4 @@ def _translated(path: Path, error: OSError) -> StorageError:
     return StorageError(path=str(path), detail=error.strerror or "it cannot be written")
 
 
-__all__ = ["PrivateJsonFile", "whole_file"]
+__all__ = ["PrivateJsonFile", "open_whole_file"]

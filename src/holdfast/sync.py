@@ -38,7 +38,7 @@ class _Portal:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._loop = _new_loop()
+        self._loop = _make_loop()
         # Reentrant: an iterator may be disposed of by the collector, in the midst of a call.
         self._guard = threading.RLock()
         self._is_closed = False
@@ -56,7 +56,7 @@ class _Portal:
             return work.ended.result()
         except concurrent.futures.CancelledError as error:
             if self._is_closed:
-                raise _closed() from error
+                raise _close() from error
             raise
         except BaseException:
             if not work.ended.done():
@@ -71,7 +71,7 @@ class _Portal:
             self.check_thread(name)
             with self._guard:
                 if self._is_closed:
-                    raise _closed()
+                    raise _close()
                 work = _Work(self._loop, coroutine)
                 self._loop.call_soon_threadsafe(work.begin)
                 return work
@@ -170,11 +170,11 @@ async def _cancel_others() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _closed() -> UsageError:
+def _close() -> UsageError:
     return UsageError(detail="This client is closed; make a new one.")
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def _make_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:

@@ -10,7 +10,7 @@ import msgspec
 from openapi_spec_validator import validate
 
 from holdfast.errors import list_errors
-from holdfast.journal import known_kinds
+from holdfast.journal import list_known_kinds
 from holdfast.operations import ALIASES, ROUTES, list_operations, list_routes
 from holdfast.server.openapi import make_document
 
@@ -46,7 +46,7 @@ def test_the_committed_description_is_up_to_date() -> None:
 def test_the_description_is_openapi_and_describes_every_event_and_problem() -> None:
     document = msgspec.json.decode(make_document())
     validate(document)
-    kinds = {k for k, cls in known_kinds().items() if cls.__module__.startswith("holdfast.")}
+    kinds = {k for k, cls in list_known_kinds().items() if cls.__module__.startswith("holdfast.")}
     assert set(document["x-events"]) == kinds
     problems = document["components"]["schemas"]["ProblemDetails"]["x-problems"]
     ours = {c for c, cls in list_errors().items() if cls.__module__.startswith("holdfast.")}

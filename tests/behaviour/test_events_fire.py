@@ -10,7 +10,7 @@ from holdfast.agents.handoff import transfer_to
 from holdfast.errors import LLMOverloaded
 from holdfast.hooks import VIEWS, BusEvent, QueueOptions
 from holdfast.hooks.names import EPHEMERAL
-from holdfast.journal import known_kinds
+from holdfast.journal import list_known_kinds
 from holdfast.messages import TextPart
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy.budgets import Budget
@@ -159,7 +159,11 @@ async def heard_names(folder: Path) -> set[str]:
     settings = load_settings(overrides=limits).settings
     async with AsyncClient(folder / "state", settings=settings) as client:
         # A subscription per name: one for everything hears a fact under its kind only.
-        names = {*known_kinds(), *EPHEMERAL, *(view for views in VIEWS.values() for view in views)}
+        names = {
+            *list_known_kinds(),
+            *EPHEMERAL,
+            *(view for views in VIEWS.values() for view in views),
+        }
         for name in sorted(names):
             await client.events.subscribe(name, note, options=QueueOptions(size=5_000))
         session = await client.create_session("work")
@@ -188,7 +192,7 @@ async def test_every_name_is_heard_and_every_kind_of_fact_has_a_test(tmp_path: P
     text = mentioned()
     unproven = {
         kind
-        for kind, cls in sorted(known_kinds().items())
+        for kind, cls in sorted(list_known_kinds().items())
         if kind not in heard
         and not kind.startswith(tuple(ELSEWHERE))
         and f'"{kind}"' not in text

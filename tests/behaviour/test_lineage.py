@@ -9,7 +9,7 @@ import pytest
 from holdfast import Agent, AsyncClient
 from holdfast.agents.request import RunRequest
 from holdfast.errors import UsageError
-from holdfast.runs.lineage import LINEAGE_KEY, below
+from holdfast.runs.lineage import LINEAGE_KEY, list_below
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import tool
 
@@ -39,7 +39,7 @@ async def test_what_the_parent_may_not_do_its_child_may_not_do_either(tmp_path: 
     parent = Agent("parent", denied_tools=["peek"])
     async with AsyncClient(tmp_path / "state") as client:
         above = await client.create_session("Above")
-        lineage = below(parent, above, run_id="run_1")
+        lineage = list_below(parent, above, run_id="run_1")
         under = await client.create_session(
             "Below", parent_id=above.id, metadata=lineage.to_metadata()
         )

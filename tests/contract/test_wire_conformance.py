@@ -14,7 +14,7 @@ from holdfast.providers.wire import (
     Secret,
     WireModel,
 )
-from holdfast.testing.fake_server import FakeServer, obedient
+from holdfast.testing.fake_server import FakeServer, make_obedient_reply
 from holdfast.testing.wire_conformance import CHECKS, Check
 
 KEY = "sk-conformance-0123456789"
@@ -22,7 +22,7 @@ KEY = "sk-conformance-0123456789"
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeServer]:
-    async with FakeServer(script=obedient, key=KEY) as server:
+    async with FakeServer(script=make_obedient_reply, key=KEY) as server:
         yield server
 
 
@@ -42,7 +42,7 @@ async def test_every_wire_conforms(check: Check, api: str, quiet: str, server: F
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_a_detected_api_conforms(check: Check, wires: tuple[str, ...]) -> None:
     transport = HttpTransport()
-    async with FakeServer(script=obedient, wires=wires) as server:
+    async with FakeServer(script=make_obedient_reply, wires=wires) as server:
         endpoint = Endpoint(provider="fake", base_url=server.base_url)
         memory = RememberedApis()
         await check(ResponsesOrChat(endpoint, "fake-model", transport, memory=memory))

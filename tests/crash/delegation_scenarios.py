@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.agents.handoff import HandedOff, conversation, transfer_to
+from holdfast.agents.handoff import HandedOff, send_conversation, transfer_to
 from holdfast.errors import AlreadyExists
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import AgentTask
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.testing.crash import boundary
+from holdfast.testing.crash import cross_boundary
 from holdfast.tools import Tool, ToolContext
 
 LEASE_S = 0.2
@@ -55,7 +55,7 @@ def work_tool(ledger: Ledger, *, asks: bool = False) -> Tool:
         """Do it."""
         line = f"{what} {context.idempotency_key}"
         if line not in ledger.lines("done"):
-            boundary(f"work {what}", lambda: ledger.write("done", line))
+            cross_boundary(f"work {what}", lambda: ledger.write("done", line))
         return f"{what} is done"
 
     return work
@@ -109,7 +109,7 @@ def giver() -> Agent:
         return tool_call("transfer_to", agent="worker", message=ONE[0])
 
     allowed = [{"permission": "*", "action": "allow"}]
-    tools = [transfer_to(["worker"], transform=conversation)]
+    tools = [transfer_to(["worker"], transform=send_conversation)]
     return Agent("boss", model=FunctionModel(think), tools=tools, permission=allowed)
 
 

@@ -16,7 +16,7 @@ from holdfast.messages import Message
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.testing.crash import boundary
+from holdfast.testing.crash import cross_boundary
 from holdfast.testing.vanishing import Vanished, vanish
 from holdfast.tools import Intent, Reconciliation, Tool, ToolContext, ToolResult
 from holdfast.tools.effects import Effect
@@ -45,7 +45,7 @@ class Shop:
             os.fsync(handle)
             os.close(handle)
 
-        boundary(f"charge {amount}", write)
+        cross_boundary(f"charge {amount}", write)
 
     def has(self, key: str) -> bool:
         return any(known == key for known, _ in self.charges())

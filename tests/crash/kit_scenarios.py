@@ -48,7 +48,7 @@ def use_sqlite_in_every_way(directory: str) -> None:
 
 
 def mark_its_own(directory: str) -> None:
-    crash.boundary("send", lambda: os.path.join(directory, "sent"))
+    crash.cross_boundary("send", lambda: os.path.join(directory, "sent"))
     os.stat(directory)
 
 

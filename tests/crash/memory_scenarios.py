@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from holdfast.memory import Identity, MemoryManager, MemoryOptions, SqliteMemoryStorage
-from holdfast.memory.static_vectors import default_embedder
+from holdfast.memory.static_vectors import make_default_embedder
 
 
 async def store(directory: str, name: str) -> None:
     """Store memories of a shared project and say each id once it is acknowledged."""
     storage = SqliteMemoryStorage(Path(directory) / "memory.db")
     identity = Identity(project="shared")
-    async with MemoryManager(storage, default_embedder(), identity=identity) as manager:
+    async with MemoryManager(storage, make_default_embedder(), identity=identity) as manager:
         number = 0
         while True:
             memory_id = await manager.store_memory(

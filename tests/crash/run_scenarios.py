@@ -15,7 +15,7 @@ from holdfast.messages import Message
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, ModelReply, tool_call
-from holdfast.testing.crash import boundary
+from holdfast.testing.crash import cross_boundary
 from holdfast.tools import ToolContext
 from holdfast.tools.events import ToolStarted
 
@@ -53,7 +53,7 @@ class World:
             os.fsync(handle)
             os.close(handle)
 
-        boundary(f"{what} {deed}", write)
+        cross_boundary(f"{what} {deed}", write)
 
     def has(self, what: str, key: str) -> bool:
         return any(deed[0] == key for deed in self.did(what))

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.journal import Event, Journal, SqliteStore, verify
 from holdfast.testing._store_samples import SAMPLE_TABLES
-from holdfast.testing.crash import Nursery, scenario_name
+from holdfast.testing.crash import Nursery, name_scenario
 
 
 @pytest.mark.parametrize("scenario", [scenarios.append_in_process, scenarios.append_for_power_cuts])
@@ -32,7 +32,7 @@ def test_a_thousand_acknowledged_appends_survive_fifty_kills(tmp_path: Path) -> 
     source = random.Random(2)
     directory = tmp_path / "state"
     directory.mkdir()
-    with Nursery(scenario_name(scenarios.append_many)) as nursery:
+    with Nursery(name_scenario(scenarios.append_many)) as nursery:
         kills = 0
         # A slow machine needs more lives for as many appends.
         while kills < 50 or (len(scenarios.acknowledged(directory)) < 1000 and kills < 500):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from holdfast.memory import Identity, MemoryEntry, MemoryManager, SqliteMemoryStorage
-from holdfast.memory.static_vectors import default_embedder
+from holdfast.memory.static_vectors import make_default_embedder
 
 SCENARIO = Path(__file__).with_name("memory_scenarios.py")
 PATIENCE_S = 120
@@ -54,8 +54,8 @@ async def test_four_killed_processes_lose_nothing_acknowledged(tmp_path: Path) -
             acknowledged |= set(ids)
     storage = SqliteMemoryStorage(tmp_path / "memory.db")
     identity = Identity(project="shared")
-    async with MemoryManager(storage, default_embedder(), identity=identity) as manager:
-        stored = await manager.all_memories(limit=100_000)
+    async with MemoryManager(storage, make_default_embedder(), identity=identity) as manager:
+        stored = await manager.list_all_memories(limit=100_000)
         assert acknowledged <= {entry.id for entry in stored}
         assert len(acknowledged) >= 2 * PROCESSES * EACH
         found = await manager.search_memory("", "walnut p0x0 n3", 5)

@@ -13,7 +13,7 @@ import run_scenarios as scenarios
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.testing.crash import Nursery, scenario_name
+from holdfast.testing.crash import Nursery, name_scenario
 
 _FURTHEST = 45
 """A little more than the write boundaries of one life; beyond the end nothing is killed."""
@@ -28,7 +28,7 @@ def test_a_run_killed_at_any_boundary_ends_as_if_nothing_had_happened(crash_matr
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery(scenario_name(scenarios.sell)) as started:
+    with Nursery(name_scenario(scenarios.sell)) as started:
         yield started
 
 

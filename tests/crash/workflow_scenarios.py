@@ -14,7 +14,7 @@ from holdfast.orchestration.workflows import Workflow, parallel, step, when
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.testing.crash import boundary
+from holdfast.testing.crash import cross_boundary
 from holdfast.tools import Tool, ToolContext
 
 LEASE_S = 0.2
@@ -37,7 +37,7 @@ def work_tool(directory: str) -> Tool:
                 os.fsync(handle)
                 os.close(handle)
 
-            boundary(f"work {name}", write)
+            cross_boundary(f"work {name}", write)
         return f"did {name}"
 
     return work

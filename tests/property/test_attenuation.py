@@ -31,12 +31,12 @@ from holdfast.orchestration.workflows import Workflow
 from holdfast.policy import Budget, CallRequest, Rights, RuleSet, decide
 from holdfast.policy.budgets import Share
 from holdfast.providers.model import ModelRequest
-from holdfast.runs.lineage import below
+from holdfast.runs.lineage import list_below
 from holdfast.sessions import PermissionRule
 from holdfast.settings import load_settings
 from holdfast.skills import Skill
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.tools import ToolContext, host_target, tool
+from holdfast.tools import ToolContext, make_host_target, tool
 
 NAMES = ("touch", "wipe")
 TARGETS = ("a", "b")
@@ -130,7 +130,7 @@ class World:
             """Wipe."""
             return self.see("wipe", at, context)
 
-        @tool(effect="read", target=host_target("url"))
+        @tool(effect="read", target=make_host_target("url"))
         async def fetch(url: str, context: ToolContext) -> str:
             """Fetch."""
             return self.see("fetch", url.removeprefix("https://"), context)
@@ -247,7 +247,7 @@ async def by_workflow(client: AsyncClient, top: Agent, low: Agent, at: str, skil
     """From a session that the starter began; a workflow takes no skills away by itself."""
     share = Share(scope="top", session_id=at, budget=top.budget)
     above = await client.get_session(at)
-    lineage = below(top, above, skill_names=skills, shares=(share,))
+    lineage = list_below(top, above, skill_names=skills, shares=(share,))
     session = await client.create_session("Mid", parent_id=at, metadata=lineage.to_metadata())
     flow = Workflow("flow", sandbox="network").step("one", agent="low", message="go")
     return await client.workflows.run(flow, parent_id=session.id)

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.errors import FileUnsuitable, TellModel
-from holdfast.tools.diffs import unified_diff
+from holdfast.tools.diffs import make_unified_diff
 from holdfast.tools.edits import replace_exactly
 from holdfast.tools.encoding import decode_file, encode_file, is_binary
 
@@ -82,17 +82,17 @@ def apply_patch(before, patch):
 @given(LINES, LINES)
 def test_diff_applied_to_the_old_text_gives_the_new(old, new):
     before, after = "\n".join(old), "\n".join(new)
-    diff = unified_diff(before, after, "f")
+    diff = make_unified_diff(before, after, "f")
     assert apply_patch(before, diff.text) == after.splitlines()
     assert diff.added - diff.removed == len(after.splitlines()) - len(before.splitlines())
 
 
 def test_diff_of_equal_texts_is_empty():
-    assert unified_diff("a\n", "a\n", "f").text == ""
+    assert make_unified_diff("a\n", "a\n", "f").text == ""
 
 
 @pytest.mark.parametrize("size", [50_000])
 def test_diff_of_large_texts_is_bounded(size):
     before = "\n".join(str(n) for n in range(size))
     after = before.replace("25000\n", "x\n")
-    assert len(unified_diff(before, after, "f").text.splitlines()) < 15
+    assert len(make_unified_diff(before, after, "f").text.splitlines()) < 15

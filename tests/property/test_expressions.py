@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from holdfast.errors import ExpressionInvalid
 from holdfast.orchestration.workflows.expressions import (
     evaluate,
-    expressions_in,
     is_true,
+    list_expressions,
+    list_references,
     parse,
-    references,
     render,
 )
 
@@ -125,7 +125,7 @@ def test_text_without_expressions_stays_and_escapes_are_undone(text: str) -> Non
     plain = text.replace("$", "")
     assert render(plain, {}) == plain
     assert render(plain + "$${x}", {}) == plain + "${x}"
-    assert expressions_in(plain) == []
+    assert list_expressions(plain) == []
 
 
 @given(JSON, JSON)
@@ -146,7 +146,9 @@ def test_and_binds_closer_than_or(a: bool, b: bool, c: bool) -> None:
 
 
 def test_references_name_what_is_read() -> None:
-    found = references(parse("steps.a.output[inputs.n].x + len(loop.item) + [steps.b.status][0]"))
+    found = list_references(
+        parse("steps.a.output[inputs.n].x + len(loop.item) + [steps.b.status][0]")
+    )
     assert (
         found
         == [

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.testing import tool_context
+from holdfast.testing import make_tool_context
 from holdfast.tools import Workspace
 from holdfast.tools.builtin.grep import prepare, run_search
 
@@ -64,7 +64,7 @@ def test_ripgrep_changes_nothing_but_the_time(files, ignore, pattern, include, i
             (root / path).write_bytes(content)
         if ignore:
             (root / ".gitignore").write_text(ignore)
-        context = tool_context(workspace=Workspace(root))
+        context = make_tool_context(workspace=Workspace(root))
         search = prepare(pattern, include=include, ignore_case=ignore_case, limit=20)
 
         async def both():

@@ -25,7 +25,7 @@ from holdfast.journal import (
     parse_heads,
     verify,
 )
-from holdfast.journal.envelope import GENESIS, chain_hash, make_header
+from holdfast.journal.envelope import GENESIS, hash_chain, make_header
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note, SampleStep
 
@@ -177,7 +177,7 @@ def test_a_rewritten_chain_is_found_with_exported_heads(original, tmp_path) -> N
             for event in events:
                 time = event.time + 1
                 header = tuple(time if item == event.time else item for item in make_header(event))
-                previous = chain_hash(previous, header)
+                previous = hash_chain(previous, header)
                 connection.execute(
                     "UPDATE events SET time = ?, hash = ? WHERE seq = ?",
                     (time, bytes.fromhex(previous), event.seq),

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from holdfast.memory.dialogue import StoredLine, infer_turn, label_of, without_label
+from holdfast.memory.dialogue import StoredLine, describe_label, infer_turn, without_label
 from holdfast.memory.late_interaction import (
-    idf_weights,
-    max_sim_ids,
-    max_sim_signs,
-    norms_of,
+    compute_idf_weights,
+    compute_max_sim_of_ids,
+    compute_max_sim_of_signs,
+    compute_norms,
     pack_ids,
     pack_signs,
 )
@@ -23,7 +23,7 @@ MATRICES = SHAPES.flatmap(lambda shape: arrays.arrays(np.float32, shape, element
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / norms_of(vectors)[:, None]).astype(np.float32)
+    return (vectors / compute_norms(vectors)[:, None]).astype(np.float32)
 
 
 @given(MATRICES, st.integers(0, 8))
@@ -45,7 +45,7 @@ def test_max_sim_is_bounded_and_grows_with_the_text(data: st.DataObject) -> None
     )
     text, more = data.draw(some), data.draw(some)
     whole = pack_signs(np.vstack([text, more]), 99)
-    part, both = max_sim_signs(query, [pack_signs(text, 99), whole])
+    part, both = compute_max_sim_of_signs(query, [pack_signs(text, 99), whole])
     assert (np.abs(part) <= 1.0 + 1e-5).all() and (both >= part - 1e-5).all()
 
 
@@ -53,7 +53,9 @@ def test_max_sim_is_bounded_and_grows_with_the_text(data: st.DataObject) -> None
 @given(MATRICES, st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=4))
 def test_static_max_sim_is_between_0_and_1(table: np.ndarray, texts: list[list[int]]) -> None:
     known = [[one for one in ids if one < len(table)] for ids in texts]
-    found = max_sim_ids(unit(table), [pack_ids(ids, 9) for ids in known], table, norms_of(table))
+    found = compute_max_sim_of_ids(
+        unit(table), [pack_ids(ids, 9) for ids in known], table, compute_norms(table)
+    )
     assert found.shape == (len(texts), len(table))
     assert (found >= 0.0).all() and (found <= 1.0).all()
     for line, ids in enumerate(known):
@@ -69,7 +71,7 @@ def test_static_max_sim_is_between_0_and_1(table: np.ndarray, texts: list[list[i
 def test_weights_of_query_tokens_are_shares(
     words: list[str], counts: dict[str, int], total: int
 ) -> None:
-    weights = idf_weights(words, counts, total)
+    weights = compute_idf_weights(words, counts, total)
     assert (weights >= 0).all() and abs(float(weights.sum()) - 1.0) < 1e-4
 
 
@@ -88,12 +90,12 @@ def test_a_speaker_is_inferred_only_where_a_label_recurs(lines: list[str], text:
     before = [StoredLine(row, line, "") for row, line in enumerate(lines, 1)][::-1]
     for new in (text, *lines[:2]):
         found = infer_turn(new, before)
-        assert without_label(new) == new or label_of(new)
+        assert without_label(new) == new or describe_label(new)
         if not found.speaker:
             assert found.follows is None and found.earlier == ()
             continue
-        assert found.speaker == label_of(new) and found.follows == before[0].row
-        labels = [label_of(line) for line in (new, *(one.content for one in before[:7]))]
+        assert found.speaker == describe_label(new) and found.follows == before[0].row
+        labels = [describe_label(line) for line in (new, *(one.content for one in before[:7]))]
         run = labels[: labels.index("")] if "" in labels else labels
         assert len(run) >= 3 and max(run.count(label) for label in run) >= 2
         assert {row for row, _, _ in found.earlier} == {one.row for one in before[: len(run) - 1]}

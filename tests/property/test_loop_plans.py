@@ -91,4 +91,4 @@ def test_an_unknown_dependency_and_a_doubled_id_are_always_found(
 @given(graphs())
 def test_last_steps_are_those_on_which_nothing_depends(edges: dict[str, list[str]]) -> None:
     needed = {before for all_before in edges.values() for before in all_before}
-    assert {step.id for step in to_plan(draft(edges)).last_steps()} == set(edges) - needed
+    assert {step.id for step in to_plan(draft(edges)).list_last_steps()} == set(edges) - needed

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ToolInputInvalid
 from holdfast.mcp.definitions import MOST_TOOLS, RemoteTool, read_offer
-from holdfast.mcp.tools import held_back, make_tool
-from holdfast.policy.patterns import plain_name
+from holdfast.mcp.tools import hold_back, make_tool
+from holdfast.policy.patterns import clean_name
 from holdfast.settings.mcp import McpEndpoint
 from holdfast.tools import ToolContext, ToolRegistry, ToolResult
 
@@ -59,9 +59,9 @@ def test_any_listing_gives_sound_tools_and_nothing_else(
     registry = ToolRegistry()
     for remote in offer.tools:
         registry.register(make_tool(remote, answer, timeout_s=60))
-        assert held_back(remote, "changed").spec.parameters == {"type": "object", "properties": {}}
+        assert hold_back(remote, "changed").spec.parameters == {"type": "object", "properties": {}}
     assert len(offer.tools) <= MOST_TOOLS
-    names = [plain_name(tool.name) for tool in registry]
+    names = [clean_name(tool.name) for tool in registry]
     assert len(set(names)) == len(offer.tools)
     assert all(name.startswith("mcpfar") for name in names)
     for tool in registry:

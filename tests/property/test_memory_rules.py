@@ -46,13 +46,13 @@ def test_a_search_returns_exactly_what_its_identity_may_see(
             expected = set()
             for place in stored:
                 tenant, user, project, session, scope = place
-                manager = base.acting_for(Identity(tenant=tenant, user=user, project=project))
+                manager = base.act_for(Identity(tenant=tenant, user=user, project=project))
                 options = MemoryOptions(scope=scope)  # type: ignore[arg-type]
                 memory_id = await manager.store_memory(session, "walnut", {}, options=options)
                 if may_see(place, looking, across):
                     expected.add(memory_id)
             tenant, user, project, session, _ = looking
-            manager = base.acting_for(Identity(tenant=tenant, user=user, project=project))
+            manager = base.act_for(Identity(tenant=tenant, user=user, project=project))
             found = await manager.search_memory(session, "walnut", 100, across_sessions=across)
             listed = await manager.list_memories(session, across_sessions=across)
             assert {entry.id for entry in found} == expected

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from holdfast.globs import matches
 from holdfast.policy import CallRequest, Rights, RuleSet, could_ever, decide
-from holdfast.policy.decision import STRICTNESS, rule_matches
+from holdfast.policy.decision import STRICTNESS, does_rule_match
 from holdfast.policy.explanation import explain
-from holdfast.policy.patterns import wildcard_source
+from holdfast.policy.patterns import render_wildcard_source
 from holdfast.policy.recorded_calls import compare, record, replay
 from holdfast.sessions import PermissionRule
 
@@ -142,7 +142,9 @@ def test_replay_under_another_policy_says_what_it_would_have_decided(request, ol
 @given(REQUESTS, SETS, RIGHTS, st.data())
 def test_order_of_unrelated_rules_does_not_matter(request, ceiling, rights, data):
     targets = request.targets or ("*",)
-    related = [r for r in rights.agent.rules if any(rule_matches(r, request, t) for t in targets)]
+    related = [
+        r for r in rights.agent.rules if any(does_rule_match(r, request, t) for t in targets)
+    ]
     unrelated = [r for r in rights.agent.rules if r not in related]
     mixed = list(related)
     for rule in unrelated:
@@ -164,7 +166,9 @@ def test_what_is_hidden_could_indeed_never_run(request, ceiling, rights):
 @given(st.text("ab*?", max_size=8), st.text("ab", max_size=8))
 def test_wildcards_without_backtracking_mean_the_same(pattern, text):
     plain = "".join({"*": ".*", "?": "."}.get(char, char) for char in pattern)
-    assert bool(re.fullmatch(wildcard_source(pattern), text)) == bool(re.fullmatch(plain, text))
+    assert bool(re.fullmatch(render_wildcard_source(pattern), text)) == bool(
+        re.fullmatch(plain, text)
+    )
 
 
 @given(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import ToolSpec
-from holdfast.providers.json_schema import problems
+from holdfast.providers.json_schema import list_problems
 from holdfast.providers.rescue import rescue_calls
 
 TOOL = ToolSpec(
@@ -35,7 +35,9 @@ TEXTS = st.one_of(st.text(max_size=400), st.lists(PIECES, max_size=60).map("".jo
 def test_any_text_is_read_without_harm(text: str, whole: bool, only: str) -> None:
     for call in rescue_calls(text, (TOOL,), whole=whole, only=only):
         assert call.tool == "add"
-        assert tuple(problems(call.arguments, TOOL.parameters)) == call.problems or call.problems
+        assert (
+            tuple(list_problems(call.arguments, TOOL.parameters)) == call.problems or call.problems
+        )
         msgspec.json.encode(call.arguments)
 
 

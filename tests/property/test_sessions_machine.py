@@ -29,8 +29,8 @@ from holdfast.sessions import (
     SESSION_PROJECTIONS,
     STATES,
     SessionManager,
-    allowed_states,
     export_lines,
+    list_allowed_states,
     parse_export,
 )
 from holdfast.sessions.events import MessageCreated
@@ -177,7 +177,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9), state=st.sampled_from(STATES))
     def change_state(self, which: int, state: Any) -> None:
         name, model = self.pick(which)
-        legal = state in allowed_states(model.state)  # type: ignore[arg-type]
+        legal = state in list_allowed_states(model.state)  # type: ignore[arg-type]
         try:
             self.do(self.manager.change_state(name, state))
             assert legal
@@ -253,7 +253,7 @@ class Sessions(RuleBasedStateMachine):
                 (m.id, tuple(p.text for p in m.parts if isinstance(p, TextPart))) for m in messages
             )
             assert talk == self.models[session.id].now
-            assert self.do(self.manager.last_number(session.id)) == (
+            assert self.do(self.manager.find_last_number(session.id)) == (
                 len(self.models[session.id].history) - 1
             )
         assert self.do(verify(self.store)) == []

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from holdfast.orchestration.workflows import Workflow, loop, parallel, step, when
 from holdfast.orchestration.workflows.definition import StepRetry
 from holdfast.orchestration.workflows.graph import to_json, to_mermaid, to_svg
-from holdfast.orchestration.workflows.order import Schedule, all_before, find_cycle, layers
+from holdfast.orchestration.workflows.order import (
+    Schedule,
+    find_cycle,
+    list_all_before,
+    list_layers,
+)
 
 
 @st.composite
@@ -57,8 +62,8 @@ def test_a_circle_is_found_exactly_where_there_is_one(needs: dict[str, frozenset
                 schedule.end(name)
         assert schedule.is_stuck
     else:
-        assert sum(map(len, layers(needs))) == len(needs)
-        before = all_before(needs)
+        assert sum(map(len, list_layers(needs))) == len(needs)
+        before = list_all_before(needs)
         assert all(name not in before[name] and needs[name] <= before[name] for name in needs)
 
 
@@ -76,7 +81,7 @@ def test_what_waits_holds_up_only_what_needs_it(
             else:
                 schedule.end(name)
                 ended.add(name)
-    behind = {name for name, wanted in all_before(needs).items() if stuck in wanted}
+    behind = {name for name, wanted in list_all_before(needs).items() if stuck in wanted}
     assert ended == set(needs) - behind - {stuck}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.cli.commands import COMMANDS
-from holdfast.errors import HoldfastError, TellModel, error_from_dict, list_errors
+from holdfast.errors import HoldfastError, TellModel, list_errors, make_error_from_dict
 
 CLASSES = [
     value
@@ -56,7 +56,7 @@ def test_an_error_can_be_built_without_fields(cls: type[HoldfastError]) -> None:
 @by_class
 def test_an_error_survives_the_journal(cls: type[HoldfastError]) -> None:
     error = build(cls)
-    again = error_from_dict(json.loads(json.dumps(error.to_dict())))
+    again = make_error_from_dict(json.loads(json.dumps(error.to_dict())))
     assert type(again) is cls
     assert again.to_dict() == error.to_dict()
 
@@ -93,14 +93,14 @@ def test_foreign_values_in_the_context_become_plain() -> None:
 
 
 def test_an_unknown_code_becomes_a_plain_error_with_its_message() -> None:
-    error = error_from_dict({"code": "from.the.future", "message": "it broke"})
+    error = make_error_from_dict({"code": "from.the.future", "message": "it broke"})
     assert type(error) is HoldfastError
     assert str(error) == "it broke"
 
 
 @pytest.mark.parametrize("data", [{}, {"code": None}, {"code": "llm.timeout", "context": "x"}])
 def test_a_damaged_record_of_an_error_is_still_an_error(data: dict[str, object]) -> None:
-    assert str(error_from_dict(data))
+    assert str(make_error_from_dict(data))
 
 
 def test_braces_in_a_field_are_shown_as_they_are() -> None:
@@ -113,7 +113,7 @@ def test_application_errors_are_found_by_their_code() -> None:
         message = "{item} is sold out."
 
     assert list_errors()["shop.out_of_stock"] is OutOfStock
-    again = error_from_dict(OutOfStock(item="tea").to_dict())
+    again = make_error_from_dict(OutOfStock(item="tea").to_dict())
     assert (type(again), str(again)) == (OutOfStock, "tea is sold out.")
 
 
@@ -134,7 +134,7 @@ plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
 @given(st.dictionaries(st.sampled_from(["provider", "detail", "status", "url"]), plain))
 def test_any_plain_context_round_trips(context: dict[str, object]) -> None:
     error = errors.LLMBadRequest(**context)
-    again = error_from_dict(json.loads(json.dumps(error.to_dict())))
+    again = make_error_from_dict(json.loads(json.dumps(error.to_dict())))
     assert again.context == context
     assert str(again) == str(error)
 

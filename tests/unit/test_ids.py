@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 
 from holdfast import ids
 from holdfast.errors import InvalidId
-from holdfast.ids import check_id, is_id, new_id, random_token
+from holdfast.ids import check_id, is_id, make_id, make_random_token
 
 
 def test_ids_of_one_process_sort_in_the_order_they_were_made() -> None:
-    made = [new_id("ses") for _ in range(5000)]
+    made = [make_id("ses") for _ in range(5000)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
 
 
 def test_ids_still_grow_when_the_wall_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = new_id("run")
+    first = make_id("run")
     monkeypatch.setattr(ids.time, "time_ns", lambda: 1_000_000)
-    second = new_id("run")
+    second = make_id("run")
     assert first < second
 
 
 def test_ids_still_grow_when_a_millisecond_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids.time, "time_ns", lambda: 1_000_000)
-    first = new_id("run")
+    first = make_id("run")
     monkeypatch.setattr(ids, "_count", ids._LAST_COUNT - 2)
-    made = [new_id("run") for _ in range(4)]
+    made = [make_id("run") for _ in range(4)]
     assert made == sorted({first, *made})[-4:]
 
 
@@ -42,7 +42,7 @@ def test_the_first_ten_characters_are_the_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ids, "_now", 0)
     monkeypatch.setattr(ids.time, "time_ns", lambda: later * 1_000_000)
     alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
-    text = new_id("run").removeprefix("run_")[:10]
+    text = make_id("run").removeprefix("run_")[:10]
     assert sum(alphabet.index(one) << 5 * (9 - at) for at, one in enumerate(text)) == later
 
 
@@ -52,7 +52,7 @@ def test_ids_made_by_many_threads_are_unique_and_sorted_within_each() -> None:
 
     def work(mine: list[str]) -> None:
         start.wait(timeout=10)
-        mine.extend(new_id("evt") for _ in range(500))
+        mine.extend(make_id("evt") for _ in range(500))
 
     threads = [threading.Thread(target=work, args=(mine,)) for mine in made]
     for thread in threads:
@@ -74,14 +74,14 @@ def test_two_processes_make_different_ids() -> None:
 
 
 def test_an_id_has_its_prefix_and_26_characters() -> None:
-    prefix, _, rest = new_id("ses").partition("_")
+    prefix, _, rest = make_id("ses").partition("_")
     assert (prefix, len(rest)) == ("ses", 26)
     assert not set(rest) & set("ilou"), "Crockford's alphabet has none of these"
 
 
 @given(st.from_regex(r"[a-z]{1,8}", fullmatch=True))
 def test_every_new_id_is_valid(prefix: str) -> None:
-    made = new_id(prefix)
+    made = make_id(prefix)
     assert check_id(made, "session") == made
     assert is_id(made)
 
@@ -138,7 +138,7 @@ def test_a_text_accepted_as_id_stays_in_its_directory(text: str) -> None:
 
 
 def test_random_tokens_do_not_repeat() -> None:
-    tokens = {random_token() for _ in range(1000)}
+    tokens = {make_random_token() for _ in range(1000)}
     assert len(tokens) == 1000
     assert {len(token) for token in tokens} == {32}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.messages import JoinedMessages, Message, TokenUsage, parts_of, sum_usage
+from holdfast.messages import JoinedMessages, Message, TokenUsage, split_parts, sum_usage
 
 ALL = tuple(Message(id=f"m{number}", session_id="s", role="user") for number in range(4))
 
@@ -23,9 +23,9 @@ def test_however_they_are_parted_they_are_equal() -> None:
 
 def test_the_parts_are_handed_out_as_they_were_given() -> None:
     joined = JoinedMessages(ALL[:3], ALL[3:])
-    assert parts_of(joined) == (ALL[:3], ALL[3:])
-    assert parts_of(joined)[0] is joined.base
-    assert parts_of(ALL) == ((), ALL)
+    assert split_parts(joined) == (ALL[:3], ALL[3:])
+    assert split_parts(joined)[0] is joined.base
+    assert split_parts(ALL) == ((), ALL)
 
 
 def test_they_are_a_sequence_like_any_other() -> None:

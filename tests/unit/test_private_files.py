@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import private_files
 from holdfast.errors import StorageDamaged, StorageError, StorageFull, StorageReadOnly
-from holdfast.private_files import PrivateJsonFile, whole_file
+from holdfast.private_files import PrivateJsonFile, open_whole_file
 from holdfast.settings.environment import process_environment
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -188,14 +188,14 @@ def test_a_whole_file_takes_the_place_of_a_link_and_leaves_nothing_when_it_fails
 ) -> None:
     path, target = tmp_path / "deep" / "file", tmp_path / "target"
     target.write_text("theirs")
-    with whole_file(path, is_durable=False) as file:
+    with open_whole_file(path, is_durable=False) as file:
         file.write(b"one")
     path.unlink()
     path.symlink_to(target)
-    with whole_file(path) as file:
+    with open_whole_file(path) as file:
         file.write(b"two")
     assert (path.read_bytes(), target.read_text()) == (b"two", "theirs")
-    with pytest.raises(ZeroDivisionError), whole_file(path) as file:
+    with pytest.raises(ZeroDivisionError), open_whole_file(path) as file:
         file.write(b"three")
         raise ZeroDivisionError
     assert path.read_bytes() == b"two"

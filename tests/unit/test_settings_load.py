@@ -66,7 +66,7 @@ def test_xdg_directories_move_state_and_user_config(desk: Desk, tmp_path: Path) 
     (folder / "config.toml").write_text('[model]\nname = "mine"\n', encoding="utf-8")
     loaded = desk.load(XDG_CONFIG_HOME=str(tmp_path / "conf"), XDG_STATE_HOME=str(tmp_path / "st"))
     assert loaded.settings.model.name == "mine"
-    assert loaded.source_of("model.name") == f"{folder / 'config.toml'}:2"
+    assert loaded.find_source("model.name") == f"{folder / 'config.toml'}:2"
     assert loaded.settings.storage.state_dir == tmp_path / "st" / "holdfast"
 
 
@@ -94,8 +94,8 @@ def test_each_source_beats_the_weaker_ones(desk: Desk) -> None:
         environ={**desk.environ, "AGENT_MODEL": "environment"},
     )
     assert explicit.settings.model.name == "argument"
-    assert explicit.source_of("model.name") == "argument"
-    assert explicit.source_of("model.provider") == "default"
+    assert explicit.find_source("model.name") == "argument"
+    assert explicit.find_source("model.provider") == "default"
 
 
 def test_sources_name_file_line_and_variable(desk: Desk) -> None:
@@ -104,9 +104,9 @@ def test_sources_name_file_line_and_variable(desk: Desk) -> None:
     loaded = load_settings(
         cwd=desk.repo, environ={**desk.environ, "HOLDFAST_LOG_LEVEL": "INFO", "FOREIGN": "x"}
     )
-    assert loaded.source_of("storage.durability") == "holdfast.toml:4"
-    assert loaded.source_of("model.name") == ".env:2"
-    assert loaded.source_of("log.level") == "environment HOLDFAST_LOG_LEVEL"
+    assert loaded.find_source("storage.durability") == "holdfast.toml:4"
+    assert loaded.find_source("model.name") == ".env:2"
+    assert loaded.find_source("log.level") == "environment HOLDFAST_LOG_LEVEL"
     assert loaded.settings.log.level == "info"
     assert loaded.files == (desk.repo / ".env", desk.repo / "holdfast.toml")
 
@@ -314,7 +314,7 @@ def test_the_secrets_file_gives_keys(desk: Desk) -> None:
     loaded = desk.load()
     assert loaded.settings.secrets.openai_api_key == SecretStr(KEY)
     assert loaded.settings.secrets.file == path
-    assert loaded.source_of("secrets.file") == "found"
+    assert loaded.find_source("secrets.file") == "found"
     assert loaded.secret("GROQ") == SecretStr("g")
     assert loaded.secret("NONE") is None
 

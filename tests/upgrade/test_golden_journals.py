@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.journal import Journal, RowQuery, SqliteStore, verify
 from holdfast.journal.events import SessionDeleted
-from holdfast.journal.stores._sqlite_file import _migrations
+from holdfast.journal.stores._sqlite_file import _list_migrations
 from holdfast.sessions import SESSION_PROJECTIONS, SESSIONS
 from holdfast.sessions import events as facts
 
@@ -24,7 +24,7 @@ DIGESTS = {
 
 
 def test_every_schema_has_its_golden_journal_and_none_was_changed() -> None:
-    assert len(GOLDEN) == len(_migrations())
+    assert len(GOLDEN) == len(_list_migrations())
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in GOLDEN}
     assert found == DIGESTS
 

@@ -15,7 +15,7 @@ from holdfast.journal import Journal, MemoryStore, Payload, envelope, payload, u
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch) -> Iterator[None]:
     """Kinds declared here are forgotten afterwards, and no others: all are loaded before."""
-    envelope.known_kinds()
+    envelope.list_known_kinds()
     for name in ("_types", "_latest", "_upcasters", "_decoders"):
         monkeypatch.setattr(envelope, name, dict(getattr(envelope, name)))
     yield
@@ -108,7 +108,7 @@ async def test_a_newer_version_or_an_unknown_kind_is_refused() -> None:
 def test_a_version_is_declared_once_and_the_newest_counts() -> None:
     third = declare_third()
     declare_first()
-    assert envelope.known_kinds()["upgrade.thing"] is third
+    assert envelope.list_known_kinds()["upgrade.thing"] is third
 
     class Other(Payload, frozen=True, kw_only=True):
         pass

@@ -8,7 +8,7 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import RUN_TIMEOUT_S as RUN_TIMEOUT_S
-    from holdfast.agents.builtin import builtin_agents as builtin_agents
+    from holdfast.agents.builtin import list_builtin_agents as list_builtin_agents
     from holdfast.agents.definition import Agent as Agent
     from holdfast.agents.definition import AgentRecord as AgentRecord
     from holdfast.agents.definition import Sandbox as Sandbox
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.agents.definition import UnlimitedAgent as UnlimitedAgent
     from holdfast.agents.definition import is_named as is_named
     from holdfast.agents.delegation import Delegation as Delegation
-    from holdfast.agents.delegation import outcome_of as outcome_of
+    from holdfast.agents.delegation import make_outcome as make_outcome
     from holdfast.agents.factory import AgentBuilder as AgentBuilder
     from holdfast.agents.factory import AgentConfig as AgentConfig
     from holdfast.agents.factory import AgentFactory as AgentFactory
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from holdfast.agents.result import hear_nothing as hear_nothing
     from holdfast.agents.templates import CostEstimate as CostEstimate
     from holdfast.agents.templates import Template as Template
-    from holdfast.agents.templates import builtin_templates as builtin_templates
     from holdfast.agents.templates import find_template as find_template
+    from holdfast.agents.templates import list_builtin_templates as list_builtin_templates
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -70,15 +70,15 @@ else:
             "as_tool": "RUN_TIMEOUT_S",
             "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "
             "WAITING_FOR_MODEL",
-            "delegation": "Delegation outcome_of",
+            "delegation": "Delegation make_outcome",
             "layout": "export_agent_files",
-            "builtin": "builtin_agents",
+            "builtin": "list_builtin_agents",
             "definition": "Sandbox is_named Agent AgentRecord ToolReference UnlimitedAgent",
             "factory": "AgentBuilder AgentConfig AgentFactory",
             "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
             "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
             "registry": "AGENTS AgentEntry AgentRegistry AgentWarning",
             "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
-            "templates": "CostEstimate Template builtin_templates find_template",
+            "templates": "CostEstimate Template list_builtin_templates find_template",
         },
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic
 import pydantic_core
 
-from holdfast.agents.delegation import Delegation, outcome_of
+from holdfast.agents.delegation import Delegation, make_outcome
 from holdfast.agents.request import RunRequest
 from holdfast.errors import TellModel, UsageError
 from holdfast.tools import Target, Tool, ToolContext, ToolResult
@@ -23,12 +23,12 @@ RUN_TIMEOUT_S = 7 * 86_400.0
 ToTask = Callable[[Any], str]
 
 
-def agent_target(name: str) -> Target:
+def make_agent_target(name: str) -> Target:
     """The sub-agent that a call starts, always the same."""
     return Target(kind="agent", resolve=lambda _arguments, _workspace: (name,))
 
 
-def tool_of(
+def make_tool_from(
     agent: Agent,
     *,
     name: str = "",
@@ -41,9 +41,9 @@ def tool_of(
         raise UsageError(detail="`to_task` needs the `input` that it makes the task of.")
 
     async def call(context: ToolContext, **values: Any) -> ToolResult:  # noqa: ANN401
-        request = RunRequest(agent=agent, message=_task(values, input, to_task))
+        request = RunRequest(agent=agent, message=_format_task(values, input, to_task))
         delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
-        return outcome_of(await delegation.send(context, request))
+        return make_outcome(await delegation.send(context, request))
 
     _describe(call, input)
     return Tool.from_function(
@@ -51,13 +51,13 @@ def tool_of(
         name=name or agent.name.replace(" ", "_"),
         description=description or agent.description or f"Ask the agent {agent.name}.",
         effect="idempotent",
-        target=agent_target(agent.name),
+        target=make_agent_target(agent.name),
         tags=("agents",),
         timeout_s=RUN_TIMEOUT_S,
     )
 
 
-def _task(
+def _format_task(
     values: Mapping[str, Any], input: type[pydantic.BaseModel] | None, to_task: ToTask | None
 ) -> str:
     if input is None:
@@ -97,4 +97,4 @@ def _describe(call: Callable[..., object], input: type[pydantic.BaseModel] | Non
     call.__signature__ = inspect.Signature([*parameters, context])  # type: ignore[attr-defined]
 
 
-__all__ = ["RUN_TIMEOUT_S", "agent_target", "tool_of"]
+__all__ = ["RUN_TIMEOUT_S", "make_agent_target", "make_tool_from"]

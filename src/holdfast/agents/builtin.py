@@ -19,7 +19,7 @@ _DEFAULTS: tuple[Rule, ...] = (
 _EXPLORING = ("grep", "glob", "list", "read", "bash", "webfetch", "websearch", "codesearch")
 
 
-def builtin_agents() -> dict[str, Agent]:
+def list_builtin_agents() -> dict[str, Agent]:
     """Return the built-in agents by name."""
     agents = (
         Agent(

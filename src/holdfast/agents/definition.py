@@ -119,7 +119,7 @@ class Agent:
         self.name = name
         self.description = description
         self.mode = mode
-        self.permission = tuple(_rule(rule, name) for rule in permission)
+        self.permission = tuple(_make_rule(rule, name) for rule in permission)
         self.native = native
         self.hidden = hidden
         self.model = model
@@ -127,11 +127,11 @@ class Agent:
         self.temperature = temperature
         self.top_p = top_p
         self.steps = steps
-        self.options = _options(options, name)
-        self.allowed_tools = _names(allowed_tools, name)
-        self.denied_tools = _names(denied_tools, name)
+        self.options = _describe_options(options, name)
+        self.allowed_tools = _list_names(allowed_tools, name)
+        self.denied_tools = _list_names(denied_tools, name)
         self.sandbox = sandbox
-        self.tools = _tools(tools, name) if tools is not None else ()
+        self.tools = _render_tools(tools, name) if tools is not None else ()
         """The tools that were handed to it in code."""
         self.has_tools = tools is not None
         """Whether it was given tools, if only an empty list: then it has no others."""
@@ -145,7 +145,7 @@ class Agent:
         self._after: tuple[After, ...] = ()
         self.is_wrapped = False
         """Whether functions change its messages or results."""
-        for fault in self._faults():
+        for fault in self._list_faults():
             raise UsageError(detail=f"Agent {name!r} {fault}.")
 
     def chooses(self, name: str, kind: str = "none") -> bool:
@@ -167,7 +167,7 @@ class Agent:
         """The same as one set: the same object for all runs, while nothing changes."""
         given = tuple(self.permission), tuple(self.allowed_tools), tuple(self.denied_tools)
         if self._ruled is None or self._ruled[0] != given:
-            self._ruled = (given, _rule_set(*given))
+            self._ruled = (given, _make_rule_set(*given))
         return self._ruled[1]
 
     def names(self, tool: str) -> bool:
@@ -190,9 +190,11 @@ class Agent:
         makes the task of them, which is their JSON otherwise. Each call has a session of its
         own; after a crash a finished one is not repeated.
         """
-        from holdfast.agents.as_tool import tool_of  # noqa: PLC0415 - it needs this class
+        from holdfast.agents.as_tool import make_tool_from  # noqa: PLC0415 - it needs this class
 
-        return tool_of(self, name=name, description=description, input=input, to_task=to_task)
+        return make_tool_from(
+            self, name=name, description=description, input=input, to_task=to_task
+        )
 
     def wrapped(
         self,
@@ -228,13 +230,13 @@ class Agent:
     async def prepare(self, message: str) -> str:
         """Return a run's message as the wrappers want it."""
         for function in self._before:
-            message = await _awaited(function(message))
+            message = await _await_result(function(message))
         return message
 
     async def finish(self, result: AgentResult) -> AgentResult:
         """Return a run's result as the wrappers leave it."""
         for function in self._after:
-            result = await _awaited(function(result))
+            result = await _await_result(function(result))
         return result
 
     def to_record(self) -> AgentRecord:
@@ -261,7 +263,7 @@ class Agent:
         """Name and mode."""
         return f"Agent({self.name!r}, mode={self.mode!r})"
 
-    def _faults(self) -> list[str]:
+    def _list_faults(self) -> list[str]:
         faults = []
         name: object = self.name
         if not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
@@ -309,7 +311,7 @@ def is_named(tool: str, rules: Sequence[PermissionRule]) -> bool:
     return any(rule.permission.replace("_", "").casefold() == plain for rule in rules)
 
 
-def _rule_set(
+def _make_rule_set(
     permission: tuple[PermissionRule, ...], allowed_tools: _Names, denied_tools: _Names
 ) -> RuleSet:
     denied = [PermissionRule(permission=n, action="deny") for n in denied_tools]
@@ -332,7 +334,7 @@ def _is_number_or_none(value: object) -> bool:
     return value is None or (type(value) in (int, float) and math.isfinite(cast(float, value)))
 
 
-def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:
+def _list_names(given: Sequence[str], agent: str) -> tuple[str, ...]:
     names: object = given
     is_list = isinstance(names, Sequence) and not isinstance(names, str)
     if not is_list or not all(isinstance(name, str) for name in given):
@@ -340,7 +342,7 @@ def _names(given: Sequence[str], agent: str) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _tools(given: Sequence[Tool], agent: str) -> tuple[Tool, ...]:
+def _render_tools(given: Sequence[Tool], agent: str) -> tuple[Tool, ...]:
     try:
         return tuple(given)
     except TypeError as error:
@@ -348,18 +350,18 @@ def _tools(given: Sequence[Tool], agent: str) -> tuple[Tool, ...]:
         raise UsageError(detail=detail) from error
 
 
-def _options(given: JsonObject | None, agent: str) -> JsonObject:
+def _describe_options(given: JsonObject | None, agent: str) -> JsonObject:
     options: object = given or {}
     if not isinstance(options, Mapping):
         raise UsageError(detail=f"Agent {agent!r} has options={given!r}; it is an object.")
     return dict(options)
 
 
-async def _awaited(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns
+async def _await_result(value: Any) -> Any:  # noqa: ANN401 - whatever a wrapper returns
     return await value if inspect.isawaitable(value) else value
 
 
-def _rule(rule: Rule, agent: str) -> PermissionRule:
+def _make_rule(rule: Rule, agent: str) -> PermissionRule:
     if isinstance(rule, PermissionRule):
         return rule
     try:

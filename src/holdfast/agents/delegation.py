@@ -35,7 +35,7 @@ class Delegation(Protocol):
         ...
 
 
-def outcome_of(result: AgentResult) -> ToolResult:
+def make_outcome(result: AgentResult) -> ToolResult:
     """Return an agent's result as that of the call that asked for it.
 
     Raises:
@@ -56,14 +56,14 @@ def outcome_of(result: AgentResult) -> ToolResult:
     if result.status == "completed":
         return ToolResult(result.response, title=result.agent_name, metadata=about)
     return ToolResult(
-        f"The agent {result.agent_name} did not finish: {why(result)}",
+        f"The agent {result.agent_name} did not finish: {format_why(result)}",
         title=result.agent_name,
         metadata=about,
         is_error=True,
     )
 
 
-def why(result: AgentResult) -> str:
+def format_why(result: AgentResult) -> str:
     """Say why a result is no answer."""
     error = result.metadata.get("error")
     if isinstance(error, dict) and error.get("message"):
@@ -72,4 +72,4 @@ def why(result: AgentResult) -> str:
     return f"{result.status}: {reason}" if reason else str(result.status)
 
 
-__all__ = ["Delegation", "outcome_of", "why"]
+__all__ = ["Delegation", "format_why", "make_outcome"]

@@ -199,10 +199,10 @@ def check_config(config: AgentConfig | Mapping[str, object]) -> AgentConfig:
     try:
         return AgentConfig.model_validate(dict(config))
     except pydantic.ValidationError as error:
-        raise UsageError(detail=f"The agent cannot be made: {faults_of(error)}") from error
+        raise UsageError(detail=f"The agent cannot be made: {describe_faults(error)}") from error
 
 
-def faults_of(error: pydantic.ValidationError) -> str:
+def describe_faults(error: pydantic.ValidationError) -> str:
     """Return every mistake in one line, without the values that were given."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(

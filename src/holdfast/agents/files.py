@@ -16,10 +16,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.agents.definition import Agent, Mode
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.sessions import PermissionRule
-from holdfast.skills import Fault, Frontmatter, TrustStore, levels, read_frontmatter
+from holdfast.skills import Fault, Frontmatter, TrustStore, list_levels, read_frontmatter
 from holdfast.skills import FrontmatterValue as Value
 from holdfast.tools import Workspace
 
@@ -86,12 +86,12 @@ def parse_agent(text: str, name: str) -> tuple[Agent | None, tuple[Fault, ...]]:
         for key in found.fields
         if key not in _FIELDS
     ]
-    rules, rule_faults = _rules(found)
-    fields, field_faults = _plain_fields(found, name)
+    rules, rule_faults = _make_rules(found)
+    fields, field_faults = _split_fields(found, name)
     faults += [*rule_faults, *field_faults]
     if faults or fields is None:
         return None, tuple(faults)
-    tools, denied = _tools(found.fields.get("tools"))
+    tools, denied = _render_tools(found.fields.get("tools"))
     try:
         agent = Agent(
             **msgspec.structs.asdict(fields),
@@ -124,7 +124,7 @@ class AgentFiles:
     def has_any(self) -> bool:
         """Say whether there is a folder to look into; nothing is read."""
         return self._user_folder.is_dir() or any(
-            (level / FOLDER).is_dir() for level in levels(self._directory)
+            (level / FOLDER).is_dir() for level in list_levels(self._directory)
         )
 
     def find(self, reserved: Collection[str] = ()) -> FoundAgents:
@@ -132,7 +132,7 @@ class AgentFiles:
 
         A project's file takes a `reserved` name (in lower case) only when it is trusted.
         """
-        places = levels(self._directory)
+        places = list_levels(self._directory)
         found = FoundAgents(agents={}, problems={}, root=places[-1])
         for level in places:
             self._look(found, places[-1], level / FOLDER, "project", reserved)
@@ -163,7 +163,7 @@ class AgentFiles:
             return
         try:
             workspace = Workspace(root)
-            names = list(_markdown(workspace, os.path.relpath(folder, root)))
+            names = list(_find_markdown(workspace, os.path.relpath(folder, root)))
         except HoldfastError as error:
             found.problems.setdefault(str(folder), f"{folder}: {error}")
             return
@@ -205,8 +205,8 @@ class AgentFiles:
             return None, "", f"{path}: {error}"
         agent, faults = parse_agent(data.decode("utf-8", "replace"), path.stem)
         problem = "; ".join(f"{path}:{fault.line or 1}: {fault.text}" for fault in faults)
-        self._known[path] = ((info.mtime_ns, info.size), agent, sha256_hex(data), problem)
-        return agent, sha256_hex(data), problem
+        self._known[path] = ((info.mtime_ns, info.size), agent, hash_sha256(data), problem)
+        return agent, hash_sha256(data), problem
 
 
 def without_grants(agent: Agent) -> Agent:
@@ -214,7 +214,7 @@ def without_grants(agent: Agent) -> Agent:
     rules: list[PermissionRule] = []
     listed = agent.allowed_tools
     for rule in agent.permission:
-        if rule.action != "allow" or _only_reads(rule.permission):
+        if rule.action != "allow" or _is_reading_only(rule.permission):
             rules.append(rule)
         elif not set("*?") & set(rule.permission):
             rules.append(msgspec.structs.replace(rule, action="ask"))
@@ -227,17 +227,17 @@ def without_grants(agent: Agent) -> Agent:
     return Agent.from_record(record)
 
 
-def _only_reads(permission: str) -> bool:
+def _is_reading_only(permission: str) -> bool:
     return permission.replace("_", "").replace("-", "").casefold() in _READING
 
 
-def _markdown(workspace: Workspace, folder: str) -> Iterator[str]:
+def _find_markdown(workspace: Workspace, folder: str) -> Iterator[str]:
     for entry in workspace.scandir(folder):
         if entry.name.endswith(".md") and not entry.name.startswith("."):
             yield os.path.normpath(f"{folder}/{entry.name}")
 
 
-def _plain_fields(found: Frontmatter, name: str) -> tuple[_Fields | None, list[Fault]]:
+def _split_fields(found: Frontmatter, name: str) -> tuple[_Fields | None, list[Fault]]:
     given = {
         key: value for key, value in found.fields.items() if key not in ("tools", "permission")
     }
@@ -254,7 +254,7 @@ def _plain_fields(found: Frontmatter, name: str) -> tuple[_Fields | None, list[F
     return msgspec.convert({"name": name, **known}, _Fields, strict=False), []
 
 
-def _tools(value: Value | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _render_tools(value: Value | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return allowed and denied tools; `tools` is a list, a text of names, or `name: true`."""
     if isinstance(value, dict):
         denied = [name for name, on in value.items() if str(on).lower() in ("false", "no", "off")]
@@ -264,7 +264,7 @@ def _tools(value: Value | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(str(one) for one in value or ()), ()
 
 
-def _rules(found: Frontmatter) -> tuple[tuple[PermissionRule, ...], list[Fault]]:
+def _make_rules(found: Frontmatter) -> tuple[tuple[PermissionRule, ...], list[Fault]]:
     """Read `permission`: a list of rules, or `tool: action`, or `tool: {pattern: action}`."""
     value = found.fields.get("permission", [])
     line = found.lines.get("permission", 2)
@@ -289,23 +289,23 @@ def _rules(found: Frontmatter) -> tuple[tuple[PermissionRule, ...], list[Fault]]
 def render_agent(agent: Agent) -> str:
     """Return the text of a file from which `parse_agent` makes the same agent."""
     record = msgspec.to_builtins(agent.to_record())
-    lines = ["---", f"name: {_quoted(agent.name)}"]
+    lines = ["---", f"name: {_quote(agent.name)}"]
     for key in ("description", "mode", "model", "temperature", "top_p", "steps", "hidden"):
         if key in record:
-            lines.append(f"{key}: {_quoted(str(record[key]))}")
+            lines.append(f"{key}: {_quote(str(record[key]))}")
     if agent.allowed_tools:
-        lines.append(f"tools: [{', '.join(_quoted(name) for name in agent.allowed_tools)}]")
+        lines.append(f"tools: [{', '.join(_quote(name) for name in agent.allowed_tools)}]")
     if agent.permission:
         lines.append("permission:")
         for rule in agent.permission:
             lines.append(
-                f"  - {{permission: {_quoted(rule.permission)}, "
-                f"pattern: {_quoted(rule.pattern)}, action: {rule.action}}}"
+                f"  - {{permission: {_quote(rule.permission)}, "
+                f"pattern: {_quote(rule.pattern)}, action: {rule.action}}}"
             )
     return "\n".join([*lines, "---", "", agent.prompt.strip(), ""])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     flat = " ".join(text.split())
     escaped = flat.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -15,8 +15,8 @@ import msgspec
 from pydantic import Field
 
 from holdfast.agents.as_tool import RUN_TIMEOUT_S
-from holdfast.agents.delegation import Delegation, outcome_of
-from holdfast.canonical import JsonObject, digest, sha256_hex
+from holdfast.agents.delegation import Delegation, make_outcome
+from holdfast.canonical import JsonObject, digest, hash_sha256
 from holdfast.errors import TellModel, UsageError
 from holdfast.journal import Payload, payload
 from holdfast.messages import Message, TextPart, ToolPart
@@ -70,10 +70,10 @@ class Transform:
     def source_hash(self) -> str:
         """A hash of the function's source, so that a silent change shows."""
         try:
-            return sha256_hex(inspect.getsource(self.function).encode())
+            return hash_sha256(inspect.getsource(self.function).encode())
         except (OSError, TypeError):
             code = getattr(self.function, "__code__", None)
-            return sha256_hex(code.co_code if code is not None else repr(self.function).encode())
+            return hash_sha256(code.co_code if code is not None else repr(self.function).encode())
 
     def apply(self, given: HandoffInput) -> HandoffPayload:
         """Return what goes along.
@@ -99,13 +99,13 @@ def transform(
 
 
 @transform("message-only", version=1)
-def message_only(given: HandoffInput) -> HandoffPayload:
+def send_message_only(given: HandoffInput) -> HandoffPayload:
     """Let only the giver's message along."""
     return HandoffPayload(task=given.message)
 
 
 @transform("conversation", version=1)
-def conversation(given: HandoffInput) -> HandoffPayload:
+def send_conversation(given: HandoffInput) -> HandoffPayload:
     """Let the words of the conversation, without tool output, and the whole state along."""
     lines = [f"{each.role}: {each.text}" for each in given.messages if each.text]
     return HandoffPayload(task=given.message, context="\n".join(lines), state=given.state)
@@ -132,7 +132,7 @@ def digest_handoff(parcel: HandoffPayload) -> str:
 
 
 def transfer_to(
-    agents: Sequence[str], *, transform: Transform = message_only, name: str = "transfer_to"
+    agents: Sequence[str], *, transform: Transform = send_message_only, name: str = "transfer_to"
 ) -> Tool:
     """Return a tool with which an agent hands the conversation over to one of these.
 
@@ -156,11 +156,12 @@ def transfer_to(
             raise TellModel(f"You can hand over to: {', '.join(known.values())}.")
         delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
         result = await delegation.hand_over(context, chosen, message, transform)
-        outcome = outcome_of(result)
+        outcome = make_outcome(result)
         if outcome.is_error:
             return outcome
         return msgspec.structs.replace(
-            outcome, metadata={**outcome.metadata, HANDED_TO: _address(result.metadata, outcome)}
+            outcome,
+            metadata={**outcome.metadata, HANDED_TO: _annotate_address(result.metadata, outcome)},
         )
 
     return Tool.from_function(
@@ -195,20 +196,20 @@ def find_handed_over_answer(last: Message) -> Message | None:
     return None
 
 
-def _address(metadata: JsonObject, outcome: ToolResult) -> Any:  # noqa: ANN401 - JSON
+def _annotate_address(metadata: JsonObject, outcome: ToolResult) -> Any:  # noqa: ANN401 - JSON
     """Where the conversation goes on; of several hand-offs in a row, the last one's."""
     own = {key: outcome.metadata[key] for key in ("agent", "session_id", "run_id")}
     return metadata.get(HANDED_TO, own)
 
 
 __all__ = [
-    "HandoffInput",
     "HandedOff",
+    "HandoffInput",
     "HandoffPayload",
     "Transform",
     "find_handed_over_answer",
-    "conversation",
-    "message_only",
+    "send_conversation",
+    "send_message_only",
     "transfer_to",
     "transform",
 ]

@@ -280,7 +280,7 @@ class AgentManager:
             raise UsageError(detail=f"Agent {agent} has a resource {name!r} already.")
         known[name] = make
 
-    def state_of(self, agent: str) -> AgentState:
+    def find_state(self, agent: str) -> AgentState:
         """Return the state of an agent in this process."""
         life = self._lives.get(agent.casefold())
         return life.state if life is not None else "uninitialized"
@@ -297,7 +297,7 @@ class AgentManager:
         Raises:
             HookRefused: a hook cancelled it; nothing has happened.
         """
-        life = self._lives.get(agent.name.casefold()) or self._new_life(agent.name)
+        life = self._lives.get(agent.name.casefold()) or self._make_life(agent.name)
         ids = {"session_id": where.session_id, "run_id": where.run_id, "agent": agent.name}
         status = "failed"
         if not life.enter_at_once(where):
@@ -350,7 +350,7 @@ class AgentManager:
             return result
         return msgspec.structs.replace(result, response=response)
 
-    def _new_life(self, agent: str) -> AgentLifecycle:
+    def _make_life(self, agent: str) -> AgentLifecycle:
         key = agent.casefold()
         resources = self._resources.get(key, {})
         life = self._lives[key] = AgentLifecycle(agent, self._hooks, self._bus, resources)

@@ -15,7 +15,7 @@ import pydantic
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.providers.json_schema import faults, nodes_of, problems, resolve
+from holdfast.providers.json_schema import iterate_nodes, list_faults, list_problems, resolve
 
 _DEFINITIONS: Final = ("$defs", "definitions")
 _NO_NAME: Final = re.compile("[^a-zA-Z0-9_-]+")
@@ -38,13 +38,13 @@ class OutputType:
         try:
             if isinstance(kind, Mapping):
                 schema = json.loads(json.dumps(dict(kind)))
-                if found := faults(schema):
+                if found := list_faults(schema):
                     raise ValueError("; ".join(found))
-                self._adapter = _fitting(schema)
+                self._adapter = _choose_fitting(schema)
             elif isinstance(kind, Hashable):
                 self._adapter, schema = _known(kind)
             else:
-                self._adapter, schema = _described(kind)
+                self._adapter, schema = _describe(kind)
         except (pydantic.PydanticUserError, TypeError, ValueError, NameError) as error:
             raise UsageError(detail=f"The output type cannot be described: {error}") from error
         self.schema, self._is_wrapped = _as_object(copy.deepcopy(schema))
@@ -61,10 +61,10 @@ class OutputType:
         stripped = text.strip()
         if stripped.startswith("```"):
             stripped = stripped.split("\n", 1)[-1].rsplit("```", 1)[0]
-        value: object = self._adapter.validate_json(self._bare(stripped))
+        value: object = self._adapter.validate_json(self._strip(stripped))
         return value
 
-    def _bare(self, text: str) -> str | bytes:
+    def _strip(self, text: str) -> str | bytes:
         """Return the JSON of the value itself."""
         if self._is_wrapped:
             with contextlib.suppress(msgspec.MsgspecError):
@@ -85,7 +85,7 @@ def _as_object(schema: JsonObject) -> tuple[JsonObject, bool]:
         return root, False
     kept: JsonObject = {key: schema[key] for key in _DEFINITIONS if key in schema}
     starts = tuple(f"#/{key}/" for key in kept)
-    for node in nodes_of(schema):
+    for node in iterate_nodes(schema):
         if isinstance(node.get("$ref"), str) and not node["$ref"].startswith(starts):
             # It would lead elsewhere from one level further down.
             return schema, False
@@ -94,21 +94,21 @@ def _as_object(schema: JsonObject) -> tuple[JsonObject, bool]:
     return {**around, **kept}, True
 
 
-def _fitting(schema: JsonObject) -> pydantic.TypeAdapter[Any]:
+def _choose_fitting(schema: JsonObject) -> pydantic.TypeAdapter[Any]:
     """Return what takes a JSON value only if it fits a schema."""
 
     def check(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        if found := problems(value, schema):
+        if found := list_problems(value, schema):
             raise ValueError("; ".join(found))
         return value
 
     return pydantic.TypeAdapter(Annotated[Any, pydantic.AfterValidator(check)])
 
 
-def _described(kind: Any) -> tuple[pydantic.TypeAdapter[Any], JsonObject]:  # noqa: ANN401 - any type
+def _describe(kind: Any) -> tuple[pydantic.TypeAdapter[Any], JsonObject]:  # noqa: ANN401 - any type
     adapter = pydantic.TypeAdapter(kind)
     return adapter, adapter.json_schema()
 
 
-_known = functools.lru_cache(maxsize=128)(_described)
+_known = functools.lru_cache(maxsize=128)(_describe)
 """Every run of an agent asks for the same type; describing it costs as much as a model call."""

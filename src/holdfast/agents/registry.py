@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.agents.builtin import builtin_agents
+from holdfast.agents.builtin import list_builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
 from holdfast.agents.files import AgentFiles, FoundAgents
 from holdfast.errors import AlreadyExists, ConfigError, NotFound, UsageError
@@ -97,7 +97,7 @@ class AgentRegistry:
         """Keep agents in this journal; look into these files too."""
         self._journal = journal
         self._files = files
-        self._builtin = builtin_agents()
+        self._builtin = list_builtin_agents()
         self._installed: dict[str, Agent] = {}
         self._living: dict[str, Agent] = {}
 
@@ -140,7 +140,7 @@ class AgentRegistry:
             record = await self._journal.row(AGENTS, SYSTEM_SESSION, key)
             if record is not None:
                 return Agent.from_record(record)
-        found = await self._found()
+        found = await self._find()
         if found is not None and key in found.agents:
             return found.agents[key].agent
         known = self._installed.get(key) or self._builtin.get(key)
@@ -154,7 +154,7 @@ class AgentRegistry:
             key: AgentEntry(agent=agent, source="built-in") for key, agent in self._builtin.items()
         }
         chosen |= {k: AgentEntry(agent=a, source="installed") for k, a in self._installed.items()}
-        found = await self._found()
+        found = await self._find()
         for key, file in sorted(found.agents.items()) if found is not None else ():
             chosen[key] = AgentEntry(
                 agent=file.agent,
@@ -170,7 +170,7 @@ class AgentRegistry:
 
     async def problems(self) -> tuple[str, ...]:
         """Return what is wrong with agent files, each as `path:line: text`."""
-        found = await self._found()
+        found = await self._find()
         return tuple(found.problems.values()) if found is not None else ()
 
     async def list_agents(self, *, include_hidden: bool = False) -> list[Agent]:
@@ -244,7 +244,7 @@ class AgentRegistry:
             raise NotFound(kind="agent", value=name)
         return found
 
-    async def _found(self) -> FoundAgents | None:
+    async def _find(self) -> FoundAgents | None:
         if self._files is None or not self._files.has_any():
             return None
         return await asyncio.to_thread(self._files.find, self._builtin.keys())

@@ -16,7 +16,7 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
-from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, matcher, name_matches
+from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, compile_matcher, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import ON_BUSY, NewSession, OnBusy
 from holdfast.skills import Skill
@@ -166,7 +166,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         is_inherited = self.starter is not None and bool(self.starter.call_id)
         offered = [skill.name for skill in skills]
         for wanted in () if is_inherited else self.skill_names or ():
-            if not any(map(matcher(wanted, "text"), offered)):
+            if not any(map(compile_matcher(wanted, "text"), offered)):
                 raise NotFound(kind="skill", value=wanted)
 
     def kept(self, starter: Starter | None) -> KeptRequest:

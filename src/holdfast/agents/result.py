@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import HoldfastError, RunFailed, error_from_dict
+from holdfast.errors import HoldfastError, RunFailed, make_error_from_dict
 from holdfast.messages import Part, TokenUsage, ToolPart
 from holdfast.providers import Delta
 
@@ -76,7 +76,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     def error(self) -> HoldfastError | None:
         """What made the run fail, with a hint what to do; `None` if it did not."""
         found = self.metadata.get("error")
-        return error_from_dict(found) if isinstance(found, dict) and found else None
+        return make_error_from_dict(found) if isinstance(found, dict) and found else None
 
     def raise_if_failed(self) -> Self:
         """Return this result; parked and cancelled are results too.

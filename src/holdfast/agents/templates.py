@@ -10,7 +10,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from holdfast.agents.definition import Agent
-from holdfast.agents.factory import faults_of
+from holdfast.agents.factory import describe_faults
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import TokenUsage
@@ -79,7 +79,7 @@ class Template:
         try:
             return self.parameters.model_validate(dict(values))
         except pydantic.ValidationError as error:
-            detail = f"The template {self.name!r} cannot be run: {faults_of(error)}"
+            detail = f"The template {self.name!r} cannot be run: {describe_faults(error)}"
             raise UsageError(detail=detail) from error
 
     def agent(self, *, model: str = "") -> Agent:
@@ -168,12 +168,12 @@ def _chat(given: ChatParameters) -> str:
     return given.message + (f"\n\nAnswer in {given.language}." if given.language else "")
 
 
-def _research(given: ResearchParameters) -> str:
+def _format_research(given: ResearchParameters) -> str:
     how = {"quick": "One or two sources are enough.", "normal": "Compare several sources."}
     return f"Research: {given.question}\n\n{how.get(given.depth, 'Leave no source unread.')}"
 
 
-def _code(given: CodeParameters) -> str:
+def _format_code(given: CodeParameters) -> str:
     check = f"\n\nAfterwards this must pass: {given.check}" if given.check else ""
     return f"{given.task}{check}"
 
@@ -182,11 +182,11 @@ def _review(given: ReviewParameters) -> str:
     return f"Review {given.target}." + (f"\n\nMost important: {given.focus}" if given.focus else "")
 
 
-def _data(given: DataParameters) -> str:
+def _format_data(given: DataParameters) -> str:
     return f"Files: {', '.join(given.files)}\n\nQuestion: {given.question}"
 
 
-def _documents(given: DocumentParameters) -> str:
+def _format_documents(given: DocumentParameters) -> str:
     target = f"\n\nWrite the result to {given.output}." if given.output else ""
     return f"Documents: {', '.join(given.files)}\n\n{given.task}{target}"
 
@@ -214,7 +214,7 @@ _TEMPLATES = (
         parameters=ResearchParameters,
         prompt="You research. Look at several independent sources, keep apart what they say and "
         "what you conclude, name the source of every claim, and say what stays open.",
-        task=_research,
+        task=_format_research,
         tools=(*_LOOKING, *_WEB, "todoread", "todowrite"),
         effort=Effort(calls=12, input_tokens=3_000, added_tokens=2_500, output_tokens=400),
     ),
@@ -226,7 +226,7 @@ _TEMPLATES = (
         parameters=CodeParameters,
         prompt="You write code. Read before you change, follow the style that is there, keep "
         "changes small, run the checks, and report what you changed and what you could not check.",
-        task=_code,
+        task=_format_code,
         tools=(*_LOOKING, "edit", "multiedit", "write", "bash", "todoread", "todowrite"),
         effort=Effort(calls=20, input_tokens=4_000, added_tokens=1_800, output_tokens=500),
     ),
@@ -251,7 +251,7 @@ _TEMPLATES = (
         parameters=DataParameters,
         prompt="You analyse data. Look at form and quality first, compute rather than guess, "
         "show how each figure came about, and name what the data cannot say.",
-        task=_data,
+        task=_format_data,
         tools=("read", "grep", "glob", "list", "calculator", "bash"),
         effort=Effort(calls=10, input_tokens=3_000, added_tokens=2_000, output_tokens=400),
     ),
@@ -263,7 +263,7 @@ _TEMPLATES = (
         parameters=DocumentParameters,
         prompt="You work with documents. Stay with what they say, quote exactly where words "
         "matter, and name document and place of everything you report.",
-        task=_documents,
+        task=_format_documents,
         tools=("read", "grep", "glob", "list", "write"),
         effort=Effort(calls=8, input_tokens=2_500, added_tokens=3_000, output_tokens=500),
     ),
@@ -282,14 +282,14 @@ _TEMPLATES = (
 )
 
 
-def builtin_templates() -> dict[str, Template]:
+def list_builtin_templates() -> dict[str, Template]:
     """Return the templates by name."""
     return {template.name: template for template in _TEMPLATES}
 
 
 def find_template(name: str) -> Template:
     """Return a template by name; raises NotFound."""
-    found = builtin_templates().get(name.casefold().replace("_", "-"))
+    found = list_builtin_templates().get(name.casefold().replace("_", "-"))
     if found is None:
         raise NotFound(kind="template", value=name)
     return found

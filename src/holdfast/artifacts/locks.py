@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.errors import StorageError
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 
 _WAIT_S = 0.002
 _LONGEST_WAIT_S = 0.05
@@ -69,7 +69,7 @@ class FileLocks:
     async def owner(self) -> str:
         """Return the name of this process, whose lock is held from now on."""
         if not self._owner:
-            owner = random_token(16)
+            owner = make_random_token(16)
             self._held = await asyncio.to_thread(self._hold, owner)
             self._owner = owner
         return self._owner
@@ -134,7 +134,7 @@ class ProcessLocks:
     def __init__(self) -> None:
         """Nobody holds anything."""
         self._lock = asyncio.Lock()
-        self._owner = random_token(16)
+        self._owner = make_random_token(16)
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncGenerator[None, None]:

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.artifacts.keys import ArtifactKey, KeyRing, no_keys
 from holdfast.errors import ArtifactDamaged, ArtifactKeyMissing, MissingExtra, SchemaTooNew
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -81,7 +81,7 @@ class Sealer:
         header = BlobHeader(
             flags=_ENCRYPTED if key else 0,
             key_id=key.id if key else _PLAIN_KEY,
-            salt=bytes.fromhex(random_token(16)),
+            salt=bytes.fromhex(make_random_token(16)),
         )
         self._head = header.pack()
         self._cipher = make_cipher(key, header, tenant) if key else None

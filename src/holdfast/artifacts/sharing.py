@@ -14,7 +14,7 @@ from holdfast.artifacts.events import ArtifactAccessed, ArtifactShared, Artifact
 from holdfast.artifacts.links import LinkClaim, sign_link, verify_link
 from holdfast.artifacts.store import ArtifactStore
 from holdfast.errors import ConfigError, LinkRefused, UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 
 _MOST_SHARED_S: Final = 10 * 366 * 86_400.0
 
@@ -100,7 +100,7 @@ class ArtifactSharing:
         session_id, row = await self._store.find(artifact_id, "admin", "share")
         key = self._link_key()
         claim = LinkClaim(
-            link_id=new_id("lnk"),
+            link_id=make_id("lnk"),
             tenant=self._store.actor.tenant,
             artifact_id=row.artifact.id,
             digest=row.digest,

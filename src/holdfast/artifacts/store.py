@@ -47,7 +47,7 @@ from holdfast.errors import (
     NotFound,
     UsageError,
 )
-from holdfast.ids import new_id, random_token
+from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, RowQuery
 
 LARGEST_LOAD: Final = 512 * 1024 * 1024
@@ -121,7 +121,7 @@ class ArtifactStore:
         self.catalogue = CatalogueReader(services.journal, actor.tenant)
         self._recorder = recorder
 
-    def acting_for(
+    def act_for(
         self, actor: ArtifactActor, recorder: ArtifactRecorder | None = None
     ) -> ArtifactStore:
         """Return the same store in another name."""
@@ -153,7 +153,9 @@ class ArtifactStore:
         scope = options.scope or ("session" if self.actor.session_id else "user")
         session_id, scope_id = self._home(scope)
         await self.claim_place()
-        upload = self.services.blobs.begin(f"{await self.services.locks.owner()}-{random_token(8)}")
+        upload = self.services.blobs.begin(
+            f"{await self.services.locks.owner()}-{make_random_token(8)}"
+        )
         try:
             sealer, head = await self._receive(upload, data)
             if options.sha256 not in ("", sealer.digest):
@@ -225,7 +227,7 @@ class ArtifactStore:
         ttl_s = options.ttl_s if options.ttl_s is not None else self.services.rules.ttl_s
         actor = self.actor
         return ArtifactSaved(
-            id=new_id("art"),
+            id=make_id("art"),
             tenant=actor.tenant,
             name=name,
             digest="",
@@ -279,7 +281,7 @@ class ArtifactStore:
         await services.blobs.open()
         claims = await self._claims()
         if not claims:
-            claims = [random_token(16)]
+            claims = [make_random_token(16)]
             await self._journal.append(SYSTEM_SESSION, [ArtifactPlaceClaimed(mark=claims[0])])
         mark = await services.blobs.claim(claims[0])
         # Another process of ours may have been quicker, with a claim of its own.

@@ -18,7 +18,7 @@ from holdfast.artifacts.catalogue import ARTIFACTS, ArtifactRow
 from holdfast.artifacts.sealing import HEADER_BYTES, Sealer, can_compress, parse_header
 from holdfast.artifacts.store import ArtifactStore
 from holdfast.errors import ArtifactDamaged, ArtifactKeyMissing, HoldfastError, NotFound
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.journal import Condition, KeyedRow, RowQuery
 
 _BATCH = 200
@@ -313,7 +313,7 @@ async def _rekey_one(store: ArtifactStore, key: str, digest: str) -> bool:
     if await _key_id(store, key) == (active.id if active else bytes(8)):
         return False
     owner = await services.locks.owner()
-    upload = services.blobs.begin(f"{owner}-{random_token(8)}")
+    upload = services.blobs.begin(f"{owner}-{make_random_token(8)}")
     try:
         compresses = services.rules.compresses and can_compress()
         sealer = Sealer(store.actor.tenant, active, compresses=compresses)

@@ -45,7 +45,7 @@ def list_agents(invocation: Invocation, is_all: bool, plugins: bool) -> None:
         return await registry.entries(), await registry.problems()
 
     entries, problems = _run(invocation, work)
-    rows = [_row(entry) for entry in entries if is_all or not entry.agent.hidden]
+    rows = [_make_row(entry) for entry in entries if is_all or not entry.agent.hidden]
     emit(rows, columns=["name", "mode", "source", "trusted", "model", "description"])
     for problem in problems:
         say(problem, err=True, color="yellow")
@@ -66,10 +66,10 @@ def show(invocation: Invocation, name: str) -> None:
     entry = _run(invocation, work)
     agent = entry.agent
     record = msgspec.to_builtins(agent.to_record())
-    record |= {**_row(entry), "prompt": agent.prompt, "rules": _lines(agent.rules)}
+    record |= {**_make_row(entry), "prompt": agent.prompt, "rules": _format_lines(agent.rules)}
     if invocation.is_text:
         # What the lists of tools say stands in rows of their own.
-        record["rules"] = ", ".join(_lines(agent.permission))
+        record["rules"] = ", ".join(_format_lines(agent.permission))
         record.pop("permission", None)
     emit(record)
 
@@ -163,7 +163,7 @@ def trust(invocation: Invocation, name: str) -> None:
     async def work(registry: AgentRegistry) -> AgentEntry:
         return await registry.trust(name)
 
-    emit(_row(_run(invocation, work)))
+    emit(_make_row(_run(invocation, work)))
 
 
 def _run(invocation: Invocation, work: Callable[[AgentRegistry], Awaitable[_T]]) -> _T:
@@ -174,11 +174,11 @@ def _run(invocation: Invocation, work: Callable[[AgentRegistry], Awaitable[_T]])
     return run_async(whole())
 
 
-def _lines(rules: Sequence[PermissionRule]) -> list[str]:
+def _format_lines(rules: Sequence[PermissionRule]) -> list[str]:
     return [f"{rule.permission} {rule.pattern} {rule.action}" for rule in rules]
 
 
-def _row(entry: AgentEntry) -> dict[str, object]:
+def _make_row(entry: AgentEntry) -> dict[str, object]:
     agent = entry.agent
     return {
         "name": agent.name,

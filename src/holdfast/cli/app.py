@@ -33,7 +33,7 @@ class RootGroup(LazyGroup):
     ) -> NoReturn:
         """Run one call and end the process with its exit code."""
         words = _with_run(list(sys.argv[1:] if args is None else args))
-        invocation = Invocation(output=_wished_output(words), is_debug="--debug" in words)
+        invocation = Invocation(output=_read_wished_output(words), is_debug="--debug" in words)
         extra.setdefault("obj", invocation)
         try:
             result = super().main(
@@ -41,7 +41,7 @@ class RootGroup(LazyGroup):
             )
             sys.exit(result if isinstance(result, int) else 0)
         except (click.Abort, Exception) as error:  # noqa: BLE001 - a door: all is told and mapped
-            sys.exit(_failures().report(error, invocation))
+            sys.exit(_import_failures().report(error, invocation))
 
     def make_context(
         self,
@@ -51,31 +51,31 @@ class RootGroup(LazyGroup):
         **extra: Any,  # noqa: ANN401 - click's own signature
     ) -> click.Context:
         """Parse the words; `--help` and `--version` print here."""
-        with _quiet_end():
+        with _end_quietly():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
-        with _quiet_end():
+        with _end_quietly():
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
 
 
 @contextmanager
-def _quiet_end() -> Iterator[None]:
+def _end_quietly() -> Iterator[None]:
     """End without a word and without failure when nobody reads our output any more."""
     try:
         yield
     except BrokenPipeError as error:
         # Otherwise click ends the process itself, with code 1.
-        if not _failures().is_reader_gone():
+        if not _import_failures().is_reader_gone():
             raise
-        _failures().silence_stdout()
+        _import_failures().silence_stdout()
         raise click.exceptions.Exit(0) from error
 
 
-def _failures() -> ModuleType:
+def _import_failures() -> ModuleType:
     """The module that tells errors; most calls never need it."""
     return importlib.import_module("holdfast.cli.failures")
 
@@ -99,7 +99,7 @@ def _with_run(words: list[str]) -> list[str]:
     return words
 
 
-def _wished_output(words: list[str]) -> str:
+def _read_wished_output(words: list[str]) -> str:
     """The form of output as far as it can be told before parsing, for parsing errors."""
     if "--json" in words:
         return "json"
@@ -115,7 +115,7 @@ def _wished_output(words: list[str]) -> str:
 
 
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
-def _root() -> None:
+def _stat_root() -> None:
     """Run agents whose every step is kept and whose every action passes one gate.
 
     Give a goal in quotes, or a command. `--resume ID` goes on with a run.
@@ -127,7 +127,7 @@ root = click.command(
     cls=RootGroup,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)(_root)
+)(_stat_root)
 
 
 def _open_streams() -> None:

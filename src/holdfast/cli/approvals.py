@@ -12,10 +12,10 @@ import click
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.approve import parse_arguments, reason_of, show_rules
+from holdfast.cli.approve import describe_reason, parse_arguments, show_rules
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.loop import going_on
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.loop import describe_going_on
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy import Approval
 from holdfast.runs import read_lineage
@@ -42,10 +42,10 @@ def list_(invocation: Invocation, is_all: bool, session: str) -> None:
     with Client(invocation.place, settings=invocation.settings) as client:
         if is_all:
             found = client.approvals.list(status=None, session_id=session, limit=1000)
-            rows = [_approval_row(row) for row in found]
+            rows = [_make_approval_row(row) for row in found]
         else:
             waiting = client.approvals.questions()
-            rows = [_row(item) for item in waiting if session in ("", item.session_id)]
+            rows = [_make_row(item) for item in waiting if session in ("", item.session_id)]
     if rows or not invocation.is_text:
         emit(rows, columns=("id", "waits for", "agent", "tool", "what", "run"))
     else:
@@ -69,9 +69,9 @@ def show(invocation: Invocation, item: str, run: str) -> None:
     if not invocation.is_text:
         emit({**msgspec.to_builtins(details.approval), **msgspec.to_builtins(details)})
         return
-    emit(_facts(details))
+    emit(_collect_facts(details))
     if details.asked.preview:
-        click.echo(printable(details.asked.preview))
+        click.echo(make_printable(details.asked.preview))
 
 
 @command.command("approve")
@@ -88,7 +88,7 @@ def approve(
 
     The consent holds for this call with exactly these arguments, once.
     """
-    arguments = _arguments(edit) if edit else None
+    arguments = _format_arguments(edit) if edit else None
     with Client(invocation.place, settings=invocation.settings) as client:
         if always:
             rules = client.approvals.get(approval).asked.rules
@@ -161,7 +161,7 @@ def _find(client: Client, call: str, run: str) -> OpenQuestion:
     return found[0]
 
 
-def _arguments(text: str) -> JsonObject:
+def _format_arguments(text: str) -> JsonObject:
     try:
         return parse_arguments(text)
     except ValueError as error:
@@ -184,10 +184,10 @@ def _say_resume(client: Client, run_id: str) -> None:
     if above is not None and above.root:
         with contextlib.suppress(NotFound):  # an orchestrator of the application is no run
             run = client.runs.get(above.root)
-    say(f"Go on with: {going_on(run)}")
+    say(f"Go on with: {describe_going_on(run)}")
 
 
-def _row(item: OpenQuestion) -> dict[str, object]:
+def _make_row(item: OpenQuestion) -> dict[str, object]:
     shown = item.request.get("targets") or item.request.get("question") or item.request
     what = ", ".join(shown) if isinstance(shown, list) else str(shown)
     return {
@@ -202,7 +202,7 @@ def _row(item: OpenQuestion) -> dict[str, object]:
     }
 
 
-def _approval_row(row: Approval) -> dict[str, object]:
+def _make_approval_row(row: Approval) -> dict[str, object]:
     return {
         "id": row.id,
         "waits for": row.status,
@@ -214,7 +214,7 @@ def _approval_row(row: Approval) -> dict[str, object]:
     }
 
 
-def _facts(details: ApprovalDetails) -> dict[str, object]:
+def _collect_facts(details: ApprovalDetails) -> dict[str, object]:
     row, asked = details.approval, details.asked
     facts: dict[str, object] = {
         "id": row.id,
@@ -222,7 +222,7 @@ def _facts(details: ApprovalDetails) -> dict[str, object]:
         "tool": row.tool,
         "agent": row.agent_path,
         "touches": asked.targets,
-        "because": reason_of(row.permission, asked.decision),
+        "because": describe_reason(row.permission, asked.decision),
         "arguments": asked.arguments,
         "expires": datetime.fromtimestamp(row.expires_at, UTC).isoformat(timespec="seconds"),
         "session": row.session_id,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.output import printable
+from holdfast.cli.output import make_printable
 from holdfast.policy import Decision
 from holdfast.sessions import PermissionRule
 from holdfast.tools import ApprovalAnswer, ApprovalRequest, Question, ToolThreads
@@ -48,7 +48,7 @@ class AskInTerminal:
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
         """Put questions of an agent and wait for the answers; `None` when nobody is there."""
-        return await self._threads.run(_answers, questions)
+        return await self._threads.run(_list_answers, questions)
 
 
 _SPECIAL = {
@@ -76,7 +76,7 @@ def ask_here(request: ApprovalRequest) -> ApprovalAnswer:
     """
     by = getpass.getuser()
     _show(request)
-    offered = _offered(request)
+    offered = _list_offered(request)
     while True:
         key = _read_key(offered)
         if key == "y":
@@ -93,13 +93,13 @@ def ask_here(request: ApprovalRequest) -> ApprovalAnswer:
             if arguments is not None:
                 return ApprovalAnswer(verdict="allow", by=by, arguments=arguments)
         if key in ("a", "s"):
-            rules = request.rules if key == "a" else _session_rules(request)
+            rules = request.rules if key == "a" else _list_session_rules(request)
             show_rules(rules)
             if click.confirm("Write it and go on?", default=False, err=True):
                 return ApprovalAnswer(verdict="allow", by=by, rules=rules)
 
 
-def _answers(questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
+def _list_answers(questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
     with _one_at_a_time:
         try:
             return tuple(_answer(question) for question in questions)
@@ -112,7 +112,7 @@ def _answer(question: Question) -> tuple[str, ...]:
     lines = ["", *([question.header] if question.header else []), question.question]
     for number, option in enumerate(question.options, 1):
         lines.append(f"  {number}. {option.label}  {option.description}".rstrip())
-    click.echo(printable("\n".join(lines)), err=True)
+    click.echo(make_printable("\n".join(lines)), err=True)
     hint = "Answer"
     if question.options:
         hint = "Numbers, with commas, or words" if question.is_multiple else "Number, or words"
@@ -131,7 +131,7 @@ def _show(request: ApprovalRequest) -> None:
         what += f" ({request.permission})"
     lines = [
         "",
-        f"{what}{who} wants to run: {reason_of(request.permission, request.decision)}.",
+        f"{what}{who} wants to run: {describe_reason(request.permission, request.decision)}.",
         f"It touches: {', '.join(request.targets)}",
     ]
     if request.required > 1:
@@ -140,16 +140,16 @@ def _show(request: ApprovalRequest) -> None:
     lines.append(shown[:_LONGEST])
     if len(shown) > _LONGEST:
         lines.append(f"({len(shown) - _LONGEST} more characters are not shown; e shows all of it)")
-    click.echo(printable("\n".join(lines)), err=True)
+    click.echo(make_printable("\n".join(lines)), err=True)
 
 
-def reason_of(permission: str, decision: Decision) -> str:
+def describe_reason(permission: str, decision: Decision) -> str:
     """Say why somebody is asked: what is special about the call, and which rule was decisive."""
     rule = decision.explain() if decision.because else ""
     return "; ".join(text for text in (_SPECIAL.get(permission, ""), rule) if text)
 
 
-def _offered(request: ApprovalRequest) -> dict[str, str]:
+def _list_offered(request: ApprovalRequest) -> dict[str, str]:
     keys = dict(_KEYS)
     if not request.rules:
         del keys["a"]
@@ -166,14 +166,16 @@ def _read_key(offered: dict[str, str]) -> str:
     return given if given in offered else ""
 
 
-def _session_rules(request: ApprovalRequest) -> tuple[PermissionRule, ...]:
+def _list_session_rules(request: ApprovalRequest) -> tuple[PermissionRule, ...]:
     return (PermissionRule(permission=request.permission, pattern="*", action="allow"),)
 
 
 def show_rules(rules: Sequence[PermissionRule]) -> None:
     """Show what would be written into the session."""
     for rule in rules:
-        click.echo(printable(f"rule: {rule.permission} {rule.pattern} {rule.action}"), err=True)
+        click.echo(
+            make_printable(f"rule: {rule.permission} {rule.pattern} {rule.action}"), err=True
+        )
 
 
 def read_arguments(arguments: JsonObject) -> JsonObject | None:
@@ -185,7 +187,7 @@ def read_arguments(arguments: JsonObject) -> JsonObject | None:
     try:
         return parse_arguments(text)
     except ValueError as error:
-        click.echo(printable(f"That is no JSON object: {error}"), err=True)
+        click.echo(make_printable(f"That is no JSON object: {error}"), err=True)
         return None
 
 

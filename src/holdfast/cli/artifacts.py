@@ -22,7 +22,7 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.cli.preview import MOST_PREVIEW_BYTES, show_preview
-from holdfast.cli.progress import progress_bar
+from holdfast.cli.progress import show_progress_bar
 from holdfast.cli.sessions import open_client
 from holdfast.errors import AlreadyExists, UsageError
 from holdfast.sync import Client
@@ -237,7 +237,7 @@ def gc(invocation: Invocation) -> None:
 
     What a journal refers to is never removed. Safe to interrupt and to repeat.
     """
-    with open_client(invocation) as client, progress_bar(invocation, "contents") as progress:
+    with open_client(invocation) as client, show_progress_bar(invocation, "contents") as progress:
         report = client.artifacts.collect(progress)
     emit(msgspec.to_builtins(report))
 
@@ -246,7 +246,7 @@ def gc(invocation: Invocation) -> None:
 @pass_invocation
 def verify(invocation: Invocation) -> None:
     """Read every content and compare it with its SHA-256; exit code 1 if one is damaged."""
-    with open_client(invocation) as client, progress_bar(invocation, "contents") as progress:
+    with open_client(invocation) as client, show_progress_bar(invocation, "contents") as progress:
         findings = client.artifacts.verify(progress)
     if findings or not invocation.is_text:
         emit([msgspec.to_builtins(one) for one in findings])
@@ -264,7 +264,7 @@ def rekey(invocation: Invocation) -> None:
     Put the key in use so far into HOLDFAST_ARTIFACT_FORMER_KEY first, and keep it there until
     this is through: each content is whole under one of the two at any moment.
     """
-    with open_client(invocation) as client, progress_bar(invocation, "contents") as progress:
+    with open_client(invocation) as client, show_progress_bar(invocation, "contents") as progress:
         report = client.artifacts.rekey(progress)
     emit(msgspec.to_builtins(report))
     if report.failed:

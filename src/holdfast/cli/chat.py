@@ -22,10 +22,10 @@ from holdfast.cli.failures import report
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.interrupts import INTERRUPTS
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.run import end_with
 from holdfast.cli.screen import Screen
-from holdfast.errors import HoldfastError, UsageError, error_from_dict
+from holdfast.errors import HoldfastError, UsageError, make_error_from_dict
 from holdfast.runtime import OpenQuestion
 from holdfast.sync import Client
 from holdfast.tools import AutoConfirm
@@ -64,14 +64,14 @@ def command(
         if plugins:
             client.agents.load_installed()
         state = ChatState(client, invocation, agent=agent, model=model)
-        state.session_id = _session(client, session, is_continued)
+        state.session_id = _open_session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)
         # Here Ctrl-C means the line or the turn; only one that nobody takes ends the chat.
         with INTERRUPTS.as_usual():
             chat.talk()
 
 
-def _session(client: Client, wanted: str, is_continued: bool) -> str:
+def _open_session(client: Client, wanted: str, is_continued: bool) -> str:
     if wanted and is_continued:
         raise UsageError(detail="Give --session or --continue, not both.")
     if wanted:
@@ -126,7 +126,7 @@ class _Chat:
             run_command(self._state, text)
             return
         try:
-            result = self._answered(text.removeprefix("/") if text.startswith("//") else text)
+            result = self._make_answered(text.removeprefix("/") if text.startswith("//") else text)
         except HoldfastError as error:
             if not self._is_attended:
                 raise
@@ -135,7 +135,7 @@ class _Chat:
         if not self._is_attended and result.status != "completed":
             end_with(result)
 
-    def _answered(self, text: str) -> AgentResult:
+    def _make_answered(self, text: str) -> AgentResult:
         """Run a turn; what waits for the person meanwhile is put before them."""
         state = self._state
         result = self._run(text)
@@ -168,7 +168,7 @@ class _Chat:
             # One line per turn, whatever the form: a program reads them as they come.
             click.echo(msgspec.json.encode({"type": "AgentResult", "data": result}))
         elif result.status == "failed" and self._is_attended:
-            report(error_from_dict(result.metadata.get("error", {})), state.invocation)
+            report(make_error_from_dict(result.metadata.get("error", {})), state.invocation)
         elif result.status == "parked":
             say("It waits for a person: holdfast approvals list", err=True)
 
@@ -177,7 +177,7 @@ class _Chat:
         by, client = getpass.getuser(), self._state.client
         try:
             if item.reason == "unknown_outcome":
-                say(printable(f"{item.tool}: nobody knows whether it happened."), err=True)
+                say(make_printable(f"{item.tool}: nobody knows whether it happened."), err=True)
                 told = ask_line(f"[{', '.join(_VERDICTS)}]").replace("_", "-")
                 if told not in _VERDICTS:
                     return False
@@ -185,7 +185,7 @@ class _Chat:
                 client.approvals.decide_outcome(item.session_id, item.call_id, verdict, by=by)  # type: ignore[arg-type]
                 return True
             emit(item.request)
-            answer = ask_line(printable(f"{item.tool} asks"))
+            answer = ask_line(make_printable(f"{item.tool} asks"))
             if answer:
                 client.approvals.answer(item.session_id, item.call_id, answer, by=by)
             return bool(answer)

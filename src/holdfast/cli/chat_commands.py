@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.context import compute_room
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.runtime import DEFAULT_AGENT
@@ -49,17 +49,17 @@ def run_command(state: ChatState, line: str) -> None:
             raise UsageError(detail=f"There is no {word[:40]}; /help lists what there is.")
         known[0](state, rest.strip())
     except HoldfastError as error:
-        say(printable(f"{error}"), err=True)
+        say(make_printable(f"{error}"), err=True)
 
 
-def _help(state: ChatState, _rest: str) -> None:
+def _handle_help(state: ChatState, _rest: str) -> None:
     """Show this list."""
     rows = [{"command": name, "does": about} for name, (_, about) in COMMANDS.items()]
     emit(rows, columns=["command", "does"])
     say('End a line with \\ to go on in the next, or write """ before and after a longer text.')
 
 
-def _agent(state: ChatState, rest: str) -> None:
+def _handle_agent(state: ChatState, rest: str) -> None:
     if not rest:
         rows = [
             {"agent": agent.name, "description": agent.description}
@@ -67,7 +67,7 @@ def _agent(state: ChatState, rest: str) -> None:
             if agent.mode != "subagent"
         ]
         emit(rows, columns=["agent", "description"])
-        say(printable(f"{_who_answers(state)} answers."))
+        say(make_printable(f"{_describe_answering(state)} answers."))
         return
     found = state.client.get_agent(rest)
     if found is None:
@@ -76,21 +76,21 @@ def _agent(state: ChatState, rest: str) -> None:
     say(f"{found.name} answers from now on.")
 
 
-def _who_answers(state: ChatState) -> str:
+def _describe_answering(state: ChatState) -> str:
     """Return the agent that was chosen, else the session's own, else the default one."""
     own = state.client.get_session(state.session_id).agent if state.session_id else ""
     return state.agent or own or DEFAULT_AGENT
 
 
-def _model(state: ChatState, rest: str) -> None:
+def _handle_model(state: ChatState, rest: str) -> None:
     ready = state.client.providers.model(rest or state.model)
     if rest:
         state.model = rest
-        say(printable(ready.notice), err=True)
-    say(printable(f"The model is {ready.model.info.provider}:{ready.model.info.model}."))
+        say(make_printable(ready.notice), err=True)
+    say(make_printable(f"The model is {ready.model.info.provider}:{ready.model.info.model}."))
 
 
-def _tools(state: ChatState, _rest: str) -> None:
+def _handle_tools(state: ChatState, _rest: str) -> None:
     context = state.client.sessions.context(state.session(), state.agent)
     rows = [
         {"tool": spec.name, "does": spec.description.splitlines()[0] if spec.description else ""}
@@ -99,7 +99,7 @@ def _tools(state: ChatState, _rest: str) -> None:
     emit(rows, columns=["tool", "does"])
 
 
-def _context(state: ChatState, _rest: str) -> None:
+def _handle_context(state: ChatState, _rest: str) -> None:
     context = state.client.sessions.context(state.session(), state.agent)
     model = state.client.providers.model(state.model).model
     account = context.account_for(model.count_tokens, limit=compute_room(model.info).usable)
@@ -120,7 +120,7 @@ def _undo(state: ChatState, _rest: str) -> None:
         raise UsageError(detail="There is nothing to take back.")
     before = state.client.runs.get(last.run_id).queued_at - 1
     state.client.revert_session(state.session(), to=before)
-    say(printable(f"Taken back: {' '.join(last.text.split())[:60]}"))
+    say(make_printable(f"Taken back: {' '.join(last.text.split())[:60]}"))
     say("Files and other effects stay as they are.", err=True)
 
 
@@ -129,7 +129,7 @@ def _fork(state: ChatState, rest: str) -> None:
     say(f"This goes on in session {state.session_id}; the other one stays as it is.")
 
 
-def _sessions(state: ChatState, _rest: str) -> None:
+def _handle_sessions(state: ChatState, _rest: str) -> None:
     rows = [
         {
             "id": ("* " if session.id == state.session_id else "  ") + session.id,
@@ -142,45 +142,45 @@ def _sessions(state: ChatState, _rest: str) -> None:
     say("/session ID goes on in one of them.")
 
 
-def _session(state: ChatState, rest: str) -> None:
+def _handle_session(state: ChatState, rest: str) -> None:
     if rest:
         state.session_id = state.client.get_session(rest).id
     say(f"Session {state.session_id}." if state.session_id else "Nothing was said yet.")
 
 
-def _new(state: ChatState, _rest: str) -> None:
+def _handle_new(state: ChatState, _rest: str) -> None:
     state.session_id = ""
     say("The next message begins a new session.")
 
 
-def _cost(state: ChatState, _rest: str) -> None:
+def _handle_cost(state: ChatState, _rest: str) -> None:
     say(f"{state.tokens} tokens, ${state.cost_usd:.4f} in this chat.")
 
 
-def _skills(state: ChatState, _rest: str) -> None:
+def _handle_skills(state: ChatState, _rest: str) -> None:
     catalog = state.client.skills.list()
     rows = [{"skill": skill.name, "description": skill.description} for skill in catalog.offered]
     emit(rows, columns=["skill", "description"])
 
 
-def _exit(state: ChatState, _rest: str) -> None:
+def _handle_exit(state: ChatState, _rest: str) -> None:
     state.is_over = True
 
 
 COMMANDS: Final[dict[str, tuple[Callable[[ChatState, str], None], str]]] = {
-    "/help": (_help, "Show this list."),
-    "/agent": (_agent, "List agents, or let the one named answer."),
-    "/model": (_model, "Show the model, or change it."),
-    "/tools": (_tools, "List what the agent can use."),
-    "/skills": (_skills, "List the skills that it can load."),
-    "/context": (_context, "Show what takes how much of the context."),
+    "/help": (_handle_help, "Show this list."),
+    "/agent": (_handle_agent, "List agents, or let the one named answer."),
+    "/model": (_handle_model, "Show the model, or change it."),
+    "/tools": (_handle_tools, "List what the agent can use."),
+    "/skills": (_handle_skills, "List the skills that it can load."),
+    "/context": (_handle_context, "Show what takes how much of the context."),
     "/compact": (_compact, "Summarise the older part; say what matters most, if you like."),
     "/undo": (_undo, "Take the last message and its answer out of the conversation."),
     "/fork": (_fork, "Go on in a copy of the session."),
-    "/sessions": (_sessions, "List the latest sessions."),
-    "/session": (_session, "Show the session, or go on in another one."),
-    "/new": (_new, "Begin a new session."),
-    "/cost": (_cost, "Show what this chat has used."),
-    "/exit": (_exit, "Leave; so do Ctrl-D, and Ctrl-C twice."),
-    "/quit": (_exit, "Leave, as /exit does."),
+    "/sessions": (_handle_sessions, "List the latest sessions."),
+    "/session": (_handle_session, "Show the session, or go on in another one."),
+    "/new": (_handle_new, "Begin a new session."),
+    "/cost": (_handle_cost, "Show what this chat has used."),
+    "/exit": (_handle_exit, "Leave; so do Ctrl-D, and Ctrl-C twice."),
+    "/quit": (_handle_exit, "Leave, as /exit does."),
 }

@@ -75,7 +75,7 @@ class ReadlineReader:
         for line in history.load():
             readline.add_history(line)
         readline.set_completer_delims(" \t\n")
-        readline.set_completer(lambda start, at: _completion(words, start, at))
+        readline.set_completer(lambda start, at: _find_completion(words, start, at))
         readline.parse_and_bind("tab: complete")
         self._readline = readline
         self._history = history
@@ -103,7 +103,7 @@ class PromptToolkitReader:
 
         bindings.add("escape", "enter")(begin_line)
         self._session = toolkit.PromptSession(
-            history=_toolkit_history(history),
+            history=_make_toolkit_history(history),
             completer=complete(list(words), sentence=True),
             key_bindings=bindings,
         )
@@ -160,12 +160,12 @@ def ask_line(question: str) -> str:
     return str(click.prompt(question, default="", show_default=False, err=True)).strip()
 
 
-def _completion(words: Iterable[str], start: str, at: int) -> str | None:
+def _find_completion(words: Iterable[str], start: str, at: int) -> str | None:
     found = [word for word in words if start and word.startswith(start)]
     return found[at] if at < len(found) else None
 
 
-def _toolkit_history(history: ChatHistory) -> Any:  # noqa: ANN401 - of prompt_toolkit
+def _make_toolkit_history(history: ChatHistory) -> Any:  # noqa: ANN401 - of prompt_toolkit
     base: Any = importlib.import_module("prompt_toolkit.history").History
 
     class Kept(base):  # type: ignore[misc]

@@ -22,7 +22,7 @@ from holdfast.agents import AgentResult
 from holdfast.cli.approve import ask_here
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.runs import StreamItem
 from holdfast.sync import Client
 from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver
@@ -128,7 +128,7 @@ class ChatTurn:
         items: queue.Queue[_Item] = queue.Queue()
         if self._approver is not None:
             self._approver.items = items
-        run_id = run_id or new_id("run")
+        run_id = run_id or make_id("run")
 
         def work() -> None:
             try:
@@ -144,7 +144,7 @@ class ChatTurn:
         threading.Thread(target=work, name="holdfast-turn", daemon=True).start()
         with self._keys:
             while True:
-                item = self._next(items, run_id)
+                item = self._take_next(items, run_id)
                 if isinstance(item, AgentResult):
                     return item
                 if isinstance(item, BaseException):
@@ -154,7 +154,7 @@ class ChatTurn:
                 else:
                     self._screen.hear(item)
 
-    def _next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
+    def _take_next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
         """Return what comes next, and see to Ctrl-C meanwhile."""
         while True:
             if self._keys.is_pressed:

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.client import AsyncClient
 from holdfast.context import ContextAccount, ContextView, compute_room
 
@@ -51,7 +51,7 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
     say(f"{account.total} of {account.limit} tokens, {account.left} left.")
     if with_prompt:
         say("")
-        say(printable(context.system_prompt))
+        say(make_printable(context.system_prompt))
 
 
 async def _account(

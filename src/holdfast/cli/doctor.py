@@ -95,7 +95,7 @@ def examine(invocation: Invocation) -> list[DoctorCheck]:
 
 
 def _check_network(patient: Patient) -> DoctorCheck:
-    source = patient.loaded.source_of("network.allow_net")
+    source = patient.loaded.find_source("network.allow_net")
     if not patient.loaded.settings.network.allow_net:
         return DoctorCheck(
             name="network",

@@ -40,7 +40,7 @@ class Patient:
         """Where the records are kept."""
         return self.loaded.settings.storage.state_dir
 
-    def state_place(self) -> Path:
+    def find_state_place(self) -> Path:
         """The state directory, or the nearest directory above it that exists."""
         place = self.state_dir
         while not place.is_dir() and place != place.parent:

@@ -35,7 +35,7 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-def _syscall(number: int, *arguments: object) -> tuple[int, int]:
+def _call_system(number: int, *arguments: object) -> tuple[int, int]:
     """The result of a system call, and errno."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = int(libc.syscall(ctypes.c_long(number), *arguments))
@@ -86,7 +86,7 @@ def check_landlock(_patient: Patient) -> DoctorCheck:
     fix = "Use Linux 5.13 or newer with landlock in the kernel parameter lsm=."
     if not _is_linux():
         return DoctorCheck(name="landlock", status="warn", found=_NOT_LINUX, means=means, fix=fix)
-    version, number = _syscall(
+    version, number = _call_system(
         _SYS_LANDLOCK_CREATE_RULESET,
         ctypes.c_void_p(None),
         ctypes.c_size_t(0),
@@ -131,7 +131,7 @@ def check_openat2(_patient: Patient) -> DoctorCheck:
     directory = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         how = _OpenHow(os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_BENEATH)
-        opened, number = _syscall(
+        opened, number = _call_system(
             _SYS_OPENAT2,
             ctypes.c_int(directory),
             ctypes.c_char_p(b"."),

@@ -56,7 +56,7 @@ def check_sqlite(patient: Patient) -> DoctorCheck:
             means="The journal needs SQLite 3.35 or newer.",
             fix="Use a Python that is built with a newer SQLite.",
         )
-    place = patient.state_place()
+    place = patient.find_state_place()
     start = patient.clock.monotonic()
     try:
         mode = _write_database(place)
@@ -112,7 +112,7 @@ def _has_fts5() -> bool:
 
 def check_state_dir(patient: Patient) -> DoctorCheck:
     """Look whether the state directory can be written, and on what disk it is."""
-    wanted, place = patient.state_dir, patient.state_place()
+    wanted, place = patient.state_dir, patient.find_state_place()
     fix = "Choose another place with AGENT_STATE_DIR, or give this user the right to write."
     if not os.access(place, os.W_OK | os.X_OK):
         return DoctorCheck(
@@ -122,7 +122,7 @@ def check_state_dir(patient: Patient) -> DoctorCheck:
             means="Nothing can be kept, so no agent can run.",
             fix=fix,
         )
-    kind = _filesystem_of(place)
+    kind = _find_filesystem(place)
     if kind in _NETWORK_FILESYSTEMS:
         return DoctorCheck(
             name="state dir",
@@ -135,7 +135,7 @@ def check_state_dir(patient: Patient) -> DoctorCheck:
     return DoctorCheck(name="state dir", status="ok", found=found)
 
 
-def _filesystem_of(place: Path) -> str:
+def _find_filesystem(place: Path) -> str:
     try:
         lines = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -153,7 +153,7 @@ def _filesystem_of(place: Path) -> str:
 
 def check_space(patient: Patient) -> DoctorCheck:
     """Look how much space is left for records."""
-    place = patient.state_place()
+    place = patient.find_state_place()
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
@@ -208,16 +208,16 @@ def check_workspace(patient: Patient) -> DoctorCheck:
 
 def check_git(_patient: Patient) -> DoctorCheck:
     """Look for git."""
-    return _program("git", "git", "Agents cannot see or make commits.", "apt install git")
+    return _make_program("git", "git", "Agents cannot see or make commits.", "apt install git")
 
 
 def check_ripgrep(_patient: Patient) -> DoctorCheck:
     """Look for ripgrep."""
     means = "Searching files works, but slower."
-    return _program("ripgrep", "rg", means, "apt install ripgrep (or: cargo install ripgrep)")
+    return _make_program("ripgrep", "rg", means, "apt install ripgrep (or: cargo install ripgrep)")
 
 
-def _program(name: str, program: str, means: str, fix: str) -> DoctorCheck:
+def _make_program(name: str, program: str, means: str, fix: str) -> DoctorCheck:
     path = shutil.which(program)
     if path is None:
         return DoctorCheck(name=name, status="warn", found="not installed", means=means, fix=fix)

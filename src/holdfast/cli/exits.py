@@ -41,7 +41,7 @@ _BY_CLASS: Final[dict[type[BaseException], ExitCode]] = {
 }
 
 
-def exit_code_for(error: BaseException) -> ExitCode:
+def choose_exit_code(error: BaseException) -> ExitCode:
     """The exit code of an error: that of its nearest listed class, else FAILED."""
     for cls in type(error).__mro__:
         if cls in _BY_CLASS:

@@ -16,9 +16,9 @@ import traceback
 
 import click
 
-from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.cli.exits import ExitCode, choose_exit_code
 from holdfast.cli.frame import Invocation, UnknownCommand
-from holdfast.cli.output import paint, printable
+from holdfast.cli.output import make_printable, paint
 from holdfast.errors import FileError, HoldfastError
 from holdfast.redaction import Redactor
 from holdfast.settings import process_environment
@@ -35,11 +35,11 @@ def report(error: BaseException, invocation: Invocation) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE
-    redactor = _redactor()
+    redactor = _make_redactor()
     if invocation.is_debug:
         trace = "".join(traceback.format_exception(error))
         click.echo(redactor.text(trace), err=True, nl=False)
-    facts, code = _facts(error)
+    facts, code = _collect_facts(error)
     facts = {key: redactor.value(value) for key, value in facts.items()}
     if invocation.is_text:
         _print_text(error, facts, invocation, redactor)
@@ -48,7 +48,7 @@ def report(error: BaseException, invocation: Invocation) -> int:
     return code
 
 
-def _redactor() -> Redactor:
+def _make_redactor() -> Redactor:
     """Knows the secrets of the environment; settings may be the very thing that failed."""
     redactor = Redactor()
     redactor.register_environment(process_environment())
@@ -65,17 +65,17 @@ def _report_interrupt(invocation: Invocation) -> int:
     return ExitCode.INTERRUPTED
 
 
-def _facts(error: BaseException) -> tuple[dict[str, object], int]:
+def _collect_facts(error: BaseException) -> tuple[dict[str, object], int]:
     if isinstance(error, OSError) and error.errno in _NOT_OURS:
         path = str(error.filename or "the output")
         error = FileError(path=path if len(path) < 80 else f"{path[:60]}…", detail=error.strerror)
     if isinstance(error, HoldfastError):
-        return error.to_dict(), exit_code_for(error)
+        return error.to_dict(), choose_exit_code(error)
     if isinstance(error, click.UsageError):
         facts: dict[str, object] = {
             "code": "usage.invalid",
             "message": error.format_message(),
-            "hint": _usage_hint(error),
+            "hint": _format_usage_hint(error),
         }
         return facts, ExitCode.USAGE
     if isinstance(error, click.ClickException):
@@ -88,7 +88,7 @@ def _facts(error: BaseException) -> tuple[dict[str, object], int]:
     return {"code": "internal", "message": text, "hint": hint}, ExitCode.FAILED
 
 
-def _usage_hint(error: click.UsageError) -> str:
+def _format_usage_hint(error: click.UsageError) -> str:
     if isinstance(error, UnknownCommand):
         return error.hint
     path = error.ctx.command_path if error.ctx else "holdfast"
@@ -112,7 +112,7 @@ def _print_text(
     page = f" ({_ERRORS_PAGE})" if isinstance(error, HoldfastError) else ""
     lines.append((paint("code: ", "cyan", invocation, stream=sys.stderr), code + page))
     for label, text in lines:
-        click.echo(f"{label} {printable(text)}", err=True)
+        click.echo(f"{label} {make_printable(text)}", err=True)
 
 
 def is_reader_gone() -> bool:

@@ -113,7 +113,7 @@ def _note_workspace(ctx: click.Context, _param: click.Parameter, value: str | No
         ctx.ensure_object(Invocation).overrides["workspace"] = value
 
 
-def global_options() -> list[click.Option]:
+def list_global_options() -> list[click.Option]:
     """Fresh global options; every command takes them."""
     return [
         click.Option(
@@ -201,7 +201,7 @@ class CliCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own signature
         """Add the global options behind the command's own."""
         super().__init__(*args, **kwargs)
-        self.global_options = global_options()
+        self.global_options = list_global_options()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own parameters, then the global ones."""

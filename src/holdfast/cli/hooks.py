@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.sessions import open_client
 from holdfast.hooks import list_points
 from holdfast.runs import HookFile
@@ -62,7 +62,7 @@ def say_what_is_left_out(found: list[HookFile]) -> None:
     left = [one for one in found if not one.is_trusted and not one.problem]
     if not left:
         return
-    names = ", ".join(printable(one.name) for one in left)
+    names = ", ".join(make_printable(one.name) for one in left)
     why = "have changed since they were trusted" if left[0].was_trusted else "are not trusted"
     guards = "; its guards refuse" if any(one.was_trusted and one.is_guard for one in left) else ""
     say(
@@ -74,7 +74,7 @@ def say_what_is_left_out(found: list[HookFile]) -> None:
 
 
 def _show(found: list[HookFile]) -> None:
-    emit([_row(one) for one in found if not one.problem], columns=list(_COLUMNS))
+    emit([_make_row(one) for one in found if not one.problem], columns=list(_COLUMNS))
     _say_problems(found)
 
 
@@ -84,7 +84,7 @@ def _say_problems(found: list[HookFile]) -> None:
             say(one.problem, err=True, color="yellow")
 
 
-def _row(one: HookFile) -> dict[str, object]:
+def _make_row(one: HookFile) -> dict[str, object]:
     return {
         "name": one.name,
         "source": one.source,

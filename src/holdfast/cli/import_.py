@@ -26,7 +26,7 @@ def command(invocation: Invocation, file: str, as_new: bool) -> None:
     damaged or changed one is refused. A run that was still being written counts up to its last
     whole line.
     """
-    kind = _kind(file)
+    kind = _classify_kind(file)
     with open_client(invocation) as client:
         if kind == "holdfast-run":
             run = client.loops.load(file)
@@ -42,7 +42,7 @@ def command(invocation: Invocation, file: str, as_new: bool) -> None:
         emit(told)
 
 
-def _kind(file: str) -> str:
+def _classify_kind(file: str) -> str:
     try:
         with Path(file).open("rb") as source:
             header = msgspec.json.decode(source.readline(_LARGEST_HEADER))

@@ -61,7 +61,7 @@ class Interrupts:
         is_ours = threading.current_thread() is threading.main_thread()
         if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._is_installed = True
-            self._terminal = _terminal_state()
+            self._terminal = _read_terminal_state()
             signal.signal(signal.SIGINT, self._press)
 
     @contextlib.contextmanager
@@ -139,7 +139,7 @@ def flush_output() -> None:
             stream.flush()
 
 
-def _terminal_state() -> list[Any] | None:
+def _read_terminal_state() -> list[Any] | None:
     """How the terminal is set now; `None` without one."""
     with contextlib.suppress(termios.error, OSError):
         return termios.tcgetattr(_STDIN)

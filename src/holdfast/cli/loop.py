@@ -15,16 +15,16 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Invocation
 from holdfast.cli.hooks import say_what_is_left_out
-from holdfast.cli.loop_view import LoopView, PausingApprover, view_for
+from holdfast.cli.loop_view import LoopView, PausingApprover, choose_view
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
-from holdfast.errors import GoalNotReached, UsageError, error_from_dict
-from holdfast.ids import is_id, new_id
+from holdfast.errors import GoalNotReached, UsageError, make_error_from_dict
+from holdfast.ids import is_id, make_id
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.loop import LoopLimits, LoopOptions, LoopReport
 from holdfast.policy import Budget, OnAsk
 from holdfast.sessions import Run
-from holdfast.tools import AutoConfirm, NobodyApproves
+from holdfast.tools import AutoConfirm, NoApprover
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:
     return run.id, True
 
 
-def going_on(run: Run) -> str:
+def describe_going_on(run: Run) -> str:
     """Return the command that goes on with a run of whichever kind."""
     if run.agent == LOOP_AGENT:
         return f"holdfast runs resume {run.id}"
@@ -130,7 +130,7 @@ def end_with(invocation: Invocation, report: LoopReport) -> None:
     if report.outcome == "cancelled":
         sys.exit(ExitCode.FAILED)
     if report.outcome in ("budget", "failed") and report.error.get("code"):
-        raise error_from_dict(report.error)
+        raise make_error_from_dict(report.error)
     del invocation
     reason = " ".join(report.reason.split())[:500]
     raise GoalNotReached(outcome=report.outcome, reason=reason, run_id=report.run_id)
@@ -160,9 +160,9 @@ class _LoopJob:
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             following = asyncio.create_task(policies.follow_requests())
-            view = view_for(self._invocation)
+            view = choose_view(self._invocation)
             self._choose_approver(client, view)
-            run_id = run_id or new_id("run")
+            run_id = run_id or make_id("run")
             try:
                 report = await self._stream(client, goal, run_id, view)
             except asyncio.CancelledError:
@@ -205,7 +205,7 @@ class _LoopJob:
         elif sys.stdin.isatty() and self._invocation.is_text and not self._wishes.park:
             client.approver = PausingApprover(AskInTerminal(), view)
         else:
-            client.approver = NobodyApproves()
+            client.approver = NoApprover()
 
     async def _say_how_to_answer(self, client: AsyncClient, report: LoopReport) -> None:
         below = await client.runs.children(report.run_id)

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import has_color, paint, printable
+from holdfast.cli.output import has_color, make_printable, paint
 from holdfast.clock import SYSTEM
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import LoopNews, LoopState, Plan
@@ -44,7 +44,7 @@ class LoopView(Protocol):
         """Show the last state and leave the screen for good."""
 
 
-def view_for(invocation: Invocation) -> LoopView:
+def choose_view(invocation: Invocation) -> LoopView:
     """Return what suits the call: a living plan on a terminal, else lines, JSON or silence."""
     if invocation.output == "stream-json":
         return StreamView()
@@ -91,9 +91,9 @@ class LinesView(SilentView):
 
     def hear(self, news: LoopNews) -> None:
         """Print the lines of one piece of news."""
-        for text, color in lines_of(news):
+        for text, color in list_lines(news):
             stream = sys.stderr if self._err else sys.stdout
-            shown = paint(printable(text)[:_SHOWN], color, self._invocation, stream=stream)
+            shown = paint(make_printable(text)[:_SHOWN], color, self._invocation, stream=stream)
             click.echo(shown, err=self._err)
 
 
@@ -122,7 +122,7 @@ class LiveView:
             self._note(news.fact)
         elif isinstance(news.heard, ToolPart):
             part = news.heard
-            self._now = f"{news.role}: {part.tool} {part.title or _arguments(part)}"
+            self._now = f"{news.role}: {part.tool} {part.title or _format_arguments(part)}"
         elif news.role and not self._now.startswith(news.role):
             self._now = f"{news.role} is thinking"
 
@@ -157,15 +157,15 @@ class LiveView:
         table = tables.Table(box=None, show_header=False, pad_edge=False)
         for width in (2, None, None):
             table.add_column(width=width, overflow="ellipsis", no_wrap=True)
-        for mark, title, note in self._rows():
+        for mark, title, note in self._list_rows():
             spinner = self._spinner if mark == "…" else texts.Text(mark, style=_COLORS[mark])
-            table.add_row(spinner, texts.Text(printable(title)), texts.Text(note, style="dim"))
+            table.add_row(spinner, texts.Text(make_printable(title)), texts.Text(note, style="dim"))
         cut = {"no_wrap": True, "overflow": "ellipsis"}
-        notes = [texts.Text(_short(note), style="yellow", **cut) for note in self._notes]
-        current = texts.Text(_short(self._now), style="dim", **cut)
-        return group(table, *notes, current, texts.Text(self._taken(), style="dim"))
+        notes = [texts.Text(_shorten(note), style="yellow", **cut) for note in self._notes]
+        current = texts.Text(_shorten(self._now), style="dim", **cut)
+        return group(table, *notes, current, texts.Text(self._take(), style="dim"))
 
-    def _rows(self) -> list[tuple[str, str, str]]:
+    def _list_rows(self) -> list[tuple[str, str, str]]:
         state = self._state
         if state.plan is None:
             return [("…", "Planning", "")]
@@ -185,7 +185,7 @@ class LiveView:
             ("·", f"{max(0, len(rows) - low - _MOST_ROWS)} steps after", ""),
         ]
 
-    def _taken(self) -> str:
+    def _take(self) -> str:
         state = self._state
         done = f"{len(state.done)}/{len(state.steps)} steps" if state.steps else "no plan yet"
         seconds = SYSTEM.monotonic() - self._began
@@ -224,13 +224,13 @@ def to_line(news: LoopNews) -> dict[str, object] | None:
     return None
 
 
-def lines_of(news: LoopNews) -> list[tuple[str, str]]:
+def list_lines(news: LoopNews) -> list[tuple[str, str]]:
     """Return the lines that tell a piece of news, each with a colour."""
     if isinstance(news.heard, ToolPart):
         part = news.heard
         mark, color = ("✓", "green") if part.state == "completed" else ("✗", "red")
-        told = f"  {mark} {news.role}: {part.tool} {part.title or _arguments(part)}"
-        return [(_flat(told + (f": {part.error}" if part.error else "")), color)]
+        told = f"  {mark} {news.role}: {part.tool} {part.title or _format_arguments(part)}"
+        return [(_flatten(told + (f": {part.error}" if part.error else "")), color)]
     teller = _TELLERS.get(type(news.fact))
     return teller(news.fact) if teller is not None else []
 
@@ -238,7 +238,7 @@ def lines_of(news: LoopNews) -> list[tuple[str, str]]:
 def _plan_lines(plan: Plan) -> list[tuple[str, str]]:
     shown = [
         (
-            _flat(
+            _flatten(
                 f"  {step.id}  {step.title}"
                 + (f"  (after {', '.join(step.depends_on)})" if step.depends_on else "")
             ),
@@ -250,30 +250,30 @@ def _plan_lines(plan: Plan) -> list[tuple[str, str]]:
     return [*shown, (f"  and {more} more", "")] if more > 0 else shown
 
 
-def _step_started(fact: facts.StepStarted) -> list[tuple[str, str]]:
+def _render_step_started(fact: facts.StepStarted) -> list[tuple[str, str]]:
     again = f", attempt {fact.attempt}" if fact.attempt > 1 else ""
     lines = [(f"→ {fact.step_id}{again}", "cyan")]
-    return lines + ([(_flat(f"  because: {fact.because}"), "yellow")] if fact.because else [])
+    return lines + ([(_flatten(f"  because: {fact.because}"), "yellow")] if fact.because else [])
 
 
-def _step_worked(fact: facts.StepWorked) -> list[tuple[str, str]]:
+def _render_step_worked(fact: facts.StepWorked) -> list[tuple[str, str]]:
     if fact.status == "completed":
         return []
-    return [(_flat(f"  ✗ executor {fact.status}: {fact.error.get('message', '')}"), "red")]
+    return [(_flatten(f"  ✗ executor {fact.status}: {fact.error.get('message', '')}"), "red")]
 
 
-def _step_checked(fact: facts.StepChecked) -> list[tuple[str, str]]:
+def _render_step_checked(fact: facts.StepChecked) -> list[tuple[str, str]]:
     lines = []
     for result in fact.results:
         mark, color = ("✓", "green") if result.is_passed else ("✗", "red")
         why = f": {result.detail}" if result.detail and not result.is_passed else ""
-        lines.append((_flat(f"  {mark} check: {result.check.label}{why}"), color))
+        lines.append((_flatten(f"  {mark} check: {result.check.label}{why}"), color))
     return lines + [(f"  {f.change} {f.path} (+{f.added} -{f.removed})", "") for f in fact.files]
 
 
-def _step_reviewed(fact: facts.StepReviewed) -> list[tuple[str, str]]:
+def _render_step_reviewed(fact: facts.StepReviewed) -> list[tuple[str, str]]:
     mark, color = ("✓", "green") if fact.verdict == "accept" else ("✗", "yellow")
-    return [(_flat(f"  {mark} review: {fact.verdict}: {fact.reason}"), color)]
+    return [(_flatten(f"  {mark} review: {fact.verdict}: {fact.reason}"), color)]
 
 
 def _waited(fact: facts.LoopWaited) -> str:
@@ -283,48 +283,50 @@ def _waited(fact: facts.LoopWaited) -> str:
     return f"… the {fact.role} waits for its model, asked again {when}: {fact.reason}"
 
 
-def _step_ended(fact: facts.StepEnded) -> list[tuple[str, str]]:
+def _render_step_ended(fact: facts.StepEnded) -> list[tuple[str, str]]:
     mark, color = ("✓", "green") if fact.status == "done" else ("✗", "red")
-    return [(_flat(f"{mark} {fact.step_id} {fact.status} {fact.reason}"), color)]
+    return [(_flatten(f"{mark} {fact.step_id} {fact.status} {fact.reason}"), color)]
 
 
-def _reported(fact: facts.LoopReported) -> list[tuple[str, str]]:
+def _render_reported(fact: facts.LoopReported) -> list[tuple[str, str]]:
     outcome = str(fact.report.get("outcome", ""))
     return [(f"loop ended: {outcome}", "green" if outcome == "done" else "red")]
 
 
 _TELLERS: dict[type, Callable[[Any], list[tuple[str, str]]]] = {
-    facts.LoopBegan: lambda fact: [(_flat(f"goal: {fact.goal}"), "")],
+    facts.LoopBegan: lambda fact: [(_flatten(f"goal: {fact.goal}"), "")],
     facts.PlanCreated: lambda fact: [
         (f"plan: {len(fact.plan.steps)} steps", "cyan"),
         *_plan_lines(fact.plan),
     ],
-    facts.PlanRefused: lambda fact: [(_flat(f"✗ plan refused: {'; '.join(fact.problems)}"), "red")],
+    facts.PlanRefused: lambda fact: [
+        (_flatten(f"✗ plan refused: {'; '.join(fact.problems)}"), "red")
+    ],
     facts.PlanRevised: lambda fact: [
-        (_flat(f"plan revised ({fact.revision}): {fact.reason}"), "yellow"),
+        (_flatten(f"plan revised ({fact.revision}): {fact.reason}"), "yellow"),
         *_plan_lines(fact.plan),
     ],
-    facts.StepStarted: _step_started,
-    facts.StepWorked: _step_worked,
-    facts.StepChecked: _step_checked,
-    facts.StepReviewed: _step_reviewed,
-    facts.StepEnded: _step_ended,
-    facts.LoopReported: _reported,
-    facts.LoopWaited: lambda fact: [(_flat(_waited(fact)), "yellow")],
+    facts.StepStarted: _render_step_started,
+    facts.StepWorked: _render_step_worked,
+    facts.StepChecked: _render_step_checked,
+    facts.StepReviewed: _render_step_reviewed,
+    facts.StepEnded: _render_step_ended,
+    facts.LoopReported: _render_reported,
+    facts.LoopWaited: lambda fact: [(_flatten(_waited(fact)), "yellow")],
     RunParked: lambda fact: [(f"waits: {fact.reason}", "yellow")],
     RunResumed: lambda fact: [(f"goes on ({fact.cause})", "yellow")],
     RunCancelled: lambda fact: [(f"cancelled {fact.reason}".rstrip(), "red")],
 }
 
 
-def _flat(text: str) -> str:
+def _flatten(text: str) -> str:
     lead = len(text) - len(text.lstrip())
     return " " * lead + " ".join(text.split())
 
 
-def _short(text: str) -> str:
-    return printable(" ".join(text.split()))[:_SHOWN]
+def _shorten(text: str) -> str:
+    return make_printable(" ".join(text.split()))[:_SHOWN]
 
 
-def _arguments(part: ToolPart) -> str:
+def _format_arguments(part: ToolPart) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.input.items())

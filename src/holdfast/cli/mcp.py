@@ -27,7 +27,7 @@ from holdfast.settings import (
     add_endpoint,
     check_endpoint,
     check_names,
-    endpoint_file,
+    find_endpoint_file,
     remove_endpoint,
 )
 
@@ -48,7 +48,7 @@ def list_(invocation: Invocation) -> None:
     with open_client(invocation) as client:
         found = client.mcp.endpoints()
     emit(
-        [_plain(one) for one in found],
+        [_simplify(one) for one in found],
         columns=["name", "transport", "enabled", "trusted", "where", "source"],
     )
 
@@ -65,7 +65,7 @@ def health(invocation: Invocation, name: str | None) -> None:
         found = [one for one in client.mcp.health() if name in (None, one.name)]
     if name and not found:
         raise NotFound(kind="MCP server", value=name)
-    emit([_plain(one) for one in found], columns=[*_HEALTH, "tools", "last_error"])
+    emit([_simplify(one) for one in found], columns=[*_HEALTH, "tools", "last_error"])
     for one in found:
         if one.held_back:
             held = ", ".join(one.held_back)
@@ -111,7 +111,7 @@ def trust(invocation: Invocation, name: str, revoke: bool) -> None:
     be trusted again.
     """
     with open_client(invocation) as client:
-        emit(_plain(client.mcp.trust(name, revoke=revoke)))
+        emit(_simplify(client.mcp.trust(name, revoke=revoke)))
 
 
 @command.command("invoke")
@@ -206,7 +206,7 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
         raise UsageError(detail="A project cannot say `--sandbox full`; leave --project away.")
     _check_others(invocation, name, checked)
     place: Place = "project" if is_project else "user"
-    path = endpoint_file(place)
+    path = find_endpoint_file(place)
     add_endpoint(path, name, said)
     emit({"name": name, "file": str(path), **said})
     if is_project:
@@ -219,7 +219,7 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
 @pass_invocation
 def remove(invocation: Invocation, name: str, project: bool) -> None:
     """Remove the server NAME from your own file, and forget what was accepted of it."""
-    path = endpoint_file("project" if project else "user")
+    path = find_endpoint_file("project" if project else "user")
     remove_endpoint(path, name)
     with open_client(invocation) as client:
         client.mcp.forget(name)
@@ -237,7 +237,7 @@ def grant(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
     allow stays closed.
     """
     with open_client(invocation) as client:
-        emit(_plain(client.mcp.grant(name, host)))
+        emit(_simplify(client.mcp.grant(name, host)))
 
 
 @command.command("revoke")
@@ -247,7 +247,7 @@ def grant(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
 def revoke(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
     """Close each HOST, or all of them, to the program of the server NAME, at once."""
     with open_client(invocation) as client:
-        emit(_plain(client.mcp.grant(name, host, revoke=True)))
+        emit(_simplify(client.mcp.grant(name, host, revoke=True)))
 
 
 def _read_pairs(option: str, given: object) -> dict[str, str]:
@@ -309,13 +309,13 @@ def _check_others(invocation: Invocation, name: str, checked: McpEndpoint) -> No
 
 
 def _show(invocation: Invocation, offered: list[OfferedTool]) -> None:
-    rows = [_plain(one) for one in offered]
+    rows = [_simplify(one) for one in offered]
     if invocation.is_text:
         for row in rows:
             row["purpose"] = str(row["description"]).partition("\n")[0]
     emit(rows, columns=["tool", "name", "effect", "verdict", "purpose"])
 
 
-def _plain(value: msgspec.Struct) -> JsonObject:
+def _simplify(value: msgspec.Struct) -> JsonObject:
     built: JsonObject = msgspec.to_builtins(value)
     return built

@@ -102,13 +102,13 @@ def search(
     """Find memories by words and by meaning, best first."""
     where = _parse(filters)
     if as_of is not None:
-        where["as_of"] = _time(as_of)
+        where["as_of"] = _parse_time(as_of)
     with open_client(invocation) as client:
         found = client.search_memory(
             session, query, limit, where, across_sessions=everywhere or not session
         )
         former = client.memory.stats().former if explain else {}
-    rows = [_row(entry, explain=explain) for entry in found]
+    rows = [_make_row(entry, explain=explain) for entry in found]
     parts = tuple(rows[0])[6:] if explain and rows else ()
     if rows or not invocation.is_text:
         emit(rows, columns=("score", "id", "content", *parts))
@@ -148,7 +148,7 @@ def list_(
             session, _parse(filters), limit=limit, after=after, across_sessions=not session
         )
     if found or not invocation.is_text:
-        emit([_row(entry) for entry in found], columns=("id", "type", "created", "content"))
+        emit([_make_row(entry) for entry in found], columns=("id", "type", "created", "content"))
     else:
         say("Nothing is remembered yet.")
 
@@ -227,7 +227,7 @@ def import_(invocation: Invocation, file: str) -> None:
         emit({"stored": stored, "skipped": skipped})
 
 
-def _row(entry: MemoryEntry, *, explain: bool = False) -> dict[str, object]:
+def _make_row(entry: MemoryEntry, *, explain: bool = False) -> dict[str, object]:
     row: dict[str, object] = {
         "score": round(entry.relevance_score, 3),
         "id": entry.id,
@@ -249,17 +249,17 @@ def _parse(filters: tuple[str, ...]) -> dict[str, Any]:
         if not mark or not name or name[-1] in "<>!~":
             raise UsageError(detail=f"--where takes NAME=VALUE, not {text!r}.")
         if name in ("since", "until", "as_of"):
-            found[name] = _time(value)
+            found[name] = _parse_time(value)
         elif name in ("pinned", "include_superseded"):
-            found[name] = _truth(name, value)
+            found[name] = _parse_truth(name, value)
         elif name in ("type", "speaker", "scope"):
             found[name] = value
         else:
-            found[name] = _plain(value)
+            found[name] = _simplify(value)
     return found
 
 
-def _plain(text: str) -> str | float | bool | None:
+def _simplify(text: str) -> str | float | bool | None:
     """Return a value of metadata as it stands in JSON; what is none there is a text."""
     try:
         return _SCALAR.decode(text)
@@ -267,14 +267,14 @@ def _plain(text: str) -> str | float | bool | None:
         return text
 
 
-def _truth(name: str, text: str) -> bool:
+def _parse_truth(name: str, text: str) -> bool:
     known = {"true": True, "yes": True, "false": False, "no": False}
     if text.lower() not in known:
         raise UsageError(detail=f"{name} is true or false, not {text!r}.")
     return known[text.lower()]
 
 
-def _time(text: str) -> float:
+def _parse_time(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:

@@ -22,7 +22,7 @@ import click
 from holdfast.cli.frame import Invocation
 from holdfast.settings import is_color_unwanted
 
-__all__ = ["emit", "paint", "printable", "say"]
+__all__ = ["emit", "make_printable", "paint", "say"]
 
 # Controls except tab and newline, and the marks that reorder text.
 _UNSAFE: Final = re.compile(
@@ -31,7 +31,7 @@ _UNSAFE: Final = re.compile(
 _GAP: Final = "  "
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """The text with every control character shown as an escape instead of obeyed."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -50,9 +50,9 @@ def paint(text: str, color: str, invocation: Invocation, *, stream: IO[str] | No
 
 def say(text: str, *, err: bool = False, color: str = "") -> None:
     """Print a sentence for people, made harmless; silent when the output is JSON."""
-    invocation = _invocation()
+    invocation = _find_invocation()
     if invocation.is_text:
-        shown, stream = printable(text), sys.stderr if err else sys.stdout
+        shown, stream = make_printable(text), sys.stderr if err else sys.stdout
         click.echo(paint(shown, color, invocation, stream=stream), err=err)
 
 
@@ -69,7 +69,7 @@ def emit(
     piped. json: the whole result, with all keys. stream-json: one line per row.
     `style(column, cell)` may name a colour for a cell.
     """
-    invocation = _invocation()
+    invocation = _find_invocation()
     if invocation.is_text:
         if isinstance(result, Mapping):
             rows = [{"key": key, "value": value} for key, value in result.items()]
@@ -86,7 +86,7 @@ def emit(
         click.echo(_to_json(whole, indent=2))
 
 
-def _invocation() -> Invocation:
+def _find_invocation() -> Invocation:
     context = click.get_current_context(silent=True)
     found = context.find_object(Invocation) if context else None
     return found or Invocation()
@@ -94,10 +94,10 @@ def _invocation() -> Invocation:
 
 def _to_json(value: object, *, indent: int | None = None) -> str:
     is_ascii = not (sys.stdout.encoding or "ascii").lower().startswith("utf")
-    return json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=_plain)
+    return json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=_simplify)
 
 
-def _plain(value: Any) -> object:  # noqa: ANN401 - whatever a command printed
+def _simplify(value: Any) -> object:  # noqa: ANN401 - whatever a command printed
     if isinstance(value, PathLike):
         return str(value)
     if isinstance(value, Enum):
@@ -112,7 +112,7 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - whatever a command printed
     return str(value)
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -120,10 +120,10 @@ def _cell(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(item) for item in value)
+        return ", ".join(_format_cell(item) for item in value)
     if isinstance(value, Mapping):
         return _to_json(value)
-    return printable(str(value))
+    return make_printable(str(value))
 
 
 def _print_table(
@@ -134,7 +134,7 @@ def _print_table(
     *,
     has_header: bool,
 ) -> None:
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = [[_format_cell(row.get(name)) for name in names] for row in rows]
     if sys.stdout.isatty():
         _print_rich(cells, names, invocation, style, has_header=has_header)
         return

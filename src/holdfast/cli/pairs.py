@@ -32,11 +32,12 @@ def read_pairs(pairs: Sequence[str], schema: JsonObject) -> JsonObject:
             raise UsageError(detail=f"Arguments are KEY=VALUE, not {pair!r}.")
         given.setdefault(name, []).append(text)
     return {
-        name: _value(name, texts, _property(name, schema), schema) for name, texts in given.items()
+        name: _read_value(name, texts, _find_property(name, schema), schema)
+        for name, texts in given.items()
     }
 
 
-def _property(name: str, schema: JsonObject) -> JsonObject:
+def _find_property(name: str, schema: JsonObject) -> JsonObject:
     known = schema.get("properties", {})
     if name in known:
         found: JsonObject = known[name]
@@ -50,12 +51,12 @@ def _property(name: str, schema: JsonObject) -> JsonObject:
     raise UsageError(detail=f"There is no argument {name!r}; {there}{meant}")
 
 
-def _value(name: str, texts: list[str], wanted: JsonObject, schema: JsonObject) -> object:
-    kinds = _kinds(wanted, schema)
+def _read_value(name: str, texts: list[str], wanted: JsonObject, schema: JsonObject) -> object:
+    kinds = _list_kinds(wanted, schema)
     is_one_item = "string" not in kinds and not texts[0].lstrip().startswith("[")
     if "array" in kinds and (len(texts) > 1 or is_one_item):
-        items = _items(wanted, schema)
-        return [_value(name, [text], items, schema) for text in texts]
+        items = _list_items(wanted, schema)
+        return [_read_value(name, [text], items, schema) for text in texts]
     if len(texts) > 1:
         raise UsageError(detail=f"The argument {name} takes one value and was given {len(texts)}.")
     if "string" in kinds:
@@ -70,33 +71,35 @@ def _value(name: str, texts: list[str], wanted: JsonObject, schema: JsonObject) 
         raise UsageError(detail=detail) from error
 
 
-def _kinds(wanted: JsonObject, schema: JsonObject) -> frozenset[str]:
+def _list_kinds(wanted: JsonObject, schema: JsonObject) -> frozenset[str]:
     """Return the JSON types that fit a property; `any` where it does not say."""
-    wanted = _followed(wanted, schema)
+    wanted = _follow_reference(wanted, schema)
     said = wanted.get("type")
     if said is not None:
         return frozenset([said] if isinstance(said, str) else said)
     if "enum" in wanted or "const" in wanted:
         values = wanted.get("enum", [wanted.get("const")])
-        return frozenset({_kind_of(value) for value in values})
-    return frozenset[str]().union(*[_kinds(one, schema) for one in _choices(wanted)]) or _ANY
+        return frozenset({_name_kind(value) for value in values})
+    return (
+        frozenset[str]().union(*[_list_kinds(one, schema) for one in _list_choices(wanted)]) or _ANY
+    )
 
 
-def _items(wanted: JsonObject, schema: JsonObject) -> JsonObject:
+def _list_items(wanted: JsonObject, schema: JsonObject) -> JsonObject:
     """Return what the items of a list have to be."""
-    wanted = _followed(wanted, schema)
-    lists = [one for one in _choices(wanted) if "array" in _kinds(one, schema)]
+    wanted = _follow_reference(wanted, schema)
+    lists = [one for one in _list_choices(wanted) if "array" in _list_kinds(one, schema)]
     if lists:
-        return _items(lists[0], schema)
+        return _list_items(lists[0], schema)
     items = wanted.get("items", {})
     return items if isinstance(items, dict) else {}
 
 
-def _choices(wanted: JsonObject) -> Sequence[JsonObject]:
+def _list_choices(wanted: JsonObject) -> Sequence[JsonObject]:
     return wanted.get("anyOf") or wanted.get("oneOf") or wanted.get("allOf") or ()
 
 
-def _followed(wanted: JsonObject, schema: JsonObject) -> JsonObject:
+def _follow_reference(wanted: JsonObject, schema: JsonObject) -> JsonObject:
     """Return what a property refers to, within the same document."""
     for _ in range(_MOST_REFERENCES):
         place = wanted.get("$ref")
@@ -109,5 +112,5 @@ def _followed(wanted: JsonObject, schema: JsonObject) -> JsonObject:
     return {}
 
 
-def _kind_of(value: object) -> str:
+def _name_kind(value: object) -> str:
     return "string" if isinstance(value, str) else "any"

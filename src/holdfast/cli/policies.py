@@ -12,7 +12,7 @@ import click
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.cli.recorded import recorded_calls
+from holdfast.cli.recorded import read_recorded_calls
 from holdfast.client import AsyncClient
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.policy import (
@@ -39,7 +39,7 @@ def command() -> None:
     """Check, test, explain and replay what the operator allows."""
 
 
-def _directory_option(function: C) -> C:
+def _add_directory_option(function: C) -> C:
     option = click.option(
         "--dir", "directory", metavar="DIR", help="Directory of the policy files (policies.dir)."
     )
@@ -52,7 +52,7 @@ def _load(invocation: Invocation, directory: str | None) -> PolicyBundle:
 
 
 @command.command("validate")
-@_directory_option
+@_add_directory_option
 @pass_invocation
 def validate(invocation: Invocation, directory: str | None) -> None:
     """Check the policy files; name every mistake with its line.
@@ -95,7 +95,7 @@ async def _ask_for_reload(invocation: Invocation, directory: str) -> None:
 
 
 @command.command("test")
-@_directory_option
+@_add_directory_option
 @pass_invocation
 def test(invocation: Invocation, directory: str | None) -> None:
     """Judge the requests under `tests:` and compare with what they expect.
@@ -134,7 +134,7 @@ def test(invocation: Invocation, directory: str | None) -> None:
 @click.option("--host", metavar="HOST", help="The host that it reaches.")
 @click.option("--target", metavar="TEXT", help="What else it touches.")
 @click.option("--agent", default="build", show_default=True, help="Who calls.")
-@_directory_option
+@_add_directory_option
 @pass_invocation
 def explain_(
     invocation: Invocation,
@@ -157,7 +157,7 @@ def explain_(
     kind, value = chosen[0] if chosen else ("none", "*")
     bundle = _load(invocation, directory)
     request = make_request(tool, kind, value)
-    told = explain(request, bundle.ceiling_for(agent), policy_version=bundle.version)
+    told = explain(request, bundle.find_ceiling(agent), policy_version=bundle.version)
     if invocation.is_text:
         say(told.text())
         return
@@ -186,7 +186,7 @@ def explain_(
 @click.option(
     "--limit", type=click.IntRange(1), default=100_000, help="Read so many calls at most."
 )
-@_directory_option
+@_add_directory_option
 @pass_invocation
 def replay_(invocation: Invocation, session: str | None, limit: int, directory: str | None) -> None:
     """Judge recorded calls again: which decisions would change?
@@ -194,8 +194,8 @@ def replay_(invocation: Invocation, session: str | None, limit: int, directory: 
     With --dir under a candidate, else under the policies as they are now.
     """
     bundle = _load(invocation, directory)
-    calls = run_async(_recorded(invocation, session, limit))
-    _show_changes(invocation, calls, list(replay(calls, bundle.ceiling_for)))
+    calls = run_async(_record(invocation, session, limit))
+    _show_changes(invocation, calls, list(replay(calls, bundle.find_ceiling)))
 
 
 @command.command("diff")
@@ -209,10 +209,10 @@ def diff(invocation: Invocation, candidate: str, directory: str | None, listed: 
     Looks at the requests under `tests:` of both, and at every recorded call.
     """
     old, new = _load(invocation, directory), _load(invocation, candidate)
-    calls = _listed(old) + _listed(new)
+    calls = _list(old) + _list(new)
     if not listed:
-        calls += run_async(_recorded(invocation, None, 100_000))
-    changes = list(compare(dict.fromkeys(calls), old.ceiling_for, new.ceiling_for))
+        calls += run_async(_record(invocation, None, 100_000))
+    changes = list(compare(dict.fromkeys(calls), old.find_ceiling, new.find_ceiling))
     _show_changes(invocation, calls, changes, versions=(old.version, new.version))
 
 
@@ -227,7 +227,7 @@ def shadow(invocation: Invocation, limit: int) -> None:
     Set `policies.shadow_dir` to let a candidate judge every call of every run beside the
     policies in force; each difference is kept once per process.
     """
-    rows = run_async(_differences(invocation, limit))
+    rows = run_async(_list_differences(invocation, limit))
     watched = invocation.settings.policies.shadow_dir
     if not invocation.is_text:
         emit({"shadow_dir": str(watched) if watched else None, "differences": rows})
@@ -237,7 +237,7 @@ def shadow(invocation: Invocation, limit: int) -> None:
     say(f"{len(rows)} differences are kept." + ("" if watched else " No candidate is watched."))
 
 
-async def _differences(invocation: Invocation, limit: int) -> list[dict[str, object]]:
+async def _list_differences(invocation: Invocation, limit: int) -> list[dict[str, object]]:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         journal = await client.storage.journal()
         kinds = frozenset({PolicyDiffered.kind})
@@ -258,9 +258,9 @@ async def _differences(invocation: Invocation, limit: int) -> list[dict[str, obj
     ]
 
 
-def _listed(bundle: PolicyBundle) -> list[RecordedCall]:
+def _list(bundle: PolicyBundle) -> list[RecordedCall]:
     expected: list[tuple[str, CallRequest, Action]] = [
-        (one.agent, request_of(one), one.expect) for _, _, one in bundle.expectations()
+        (one.agent, request_of(one), one.expect) for _, _, one in bundle.list_expectations()
     ]
     return [
         RecordedCall(request=request, action=action, agent=agent)
@@ -268,10 +268,12 @@ def _listed(bundle: PolicyBundle) -> list[RecordedCall]:
     ]
 
 
-async def _recorded(invocation: Invocation, session: str | None, limit: int) -> list[RecordedCall]:
+async def _record(invocation: Invocation, session: str | None, limit: int) -> list[RecordedCall]:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         wanted = (await client.get_session(session)).id if session else ""
-        return await recorded_calls(await client.storage.journal(), session_id=wanted, limit=limit)
+        return await read_recorded_calls(
+            await client.storage.journal(), session_id=wanted, limit=limit
+        )
 
 
 def _show_changes(

@@ -15,7 +15,7 @@ import sys
 import zlib
 
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import has_color, printable
+from holdfast.cli.output import has_color, make_printable
 
 MOST_PREVIEW_BYTES = 4 * 1024 * 1024
 """A preview looks at no more than this of a content; an image must fit whole."""
@@ -69,7 +69,7 @@ def _indented(text: str) -> str:
 def _show_text(text: str) -> None:
     lines = text.splitlines()
     for line in lines[:_MOST_LINES]:
-        sys.stdout.write(printable(line[:500]) + "\n")
+        sys.stdout.write(make_printable(line[:500]) + "\n")
     if len(lines) > _MOST_LINES:
         sys.stdout.write(f"… {len(lines) - _MOST_LINES} more lines\n")
 
@@ -93,7 +93,7 @@ def _show_table(text: str, delimiter: str) -> None:
 
 
 def _cell(text: str) -> str:
-    escape: str = importlib.import_module("rich.markup").escape(printable(text[:200]))
+    escape: str = importlib.import_module("rich.markup").escape(make_printable(text[:200]))
     return escape
 
 

@@ -11,7 +11,7 @@ from holdfast.cli.frame import Invocation
 
 
 @contextmanager
-def progress_bar(invocation: Invocation, unit: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress_bar(invocation: Invocation, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that takes (done, total) and draws it, if a person is watching."""
     if not (invocation.is_text and sys.stderr.isatty()):
         yield lambda done, total: None

@@ -21,7 +21,7 @@ from holdfast.providers import (
     make_registry,
     probe_tool_mode,
 )
-from holdfast.providers.presets import presets
+from holdfast.providers.presets import list_presets
 
 _T = TypeVar("_T")
 _APIS = ("auto", "chat", "responses", "anthropic")
@@ -45,7 +45,8 @@ def list_all(invocation: Invocation) -> None:
     async def work(registry: ProviderRegistry) -> list[dict[str, object]]:
         default = (await registry.get_default_provider()).name
         return [
-            _row(registry, config, default=default) for config in await registry.list_providers()
+            _make_row(registry, config, default=default)
+            for config in await registry.list_providers()
         ]
 
     rows = _run(invocation, work)
@@ -68,14 +69,14 @@ def add(invocation: Invocation, /, name: str, is_default: bool, **options: objec
 
     The key stays in the variable that --key-env names, or in the secrets file.
     """
-    config = _config_from(name, options)
+    config = _make_config(name, options)
 
     async def work(registry: ProviderRegistry) -> dict[str, object]:
         await registry.add_provider(config, default=is_default)
         for caution in config.cautions(has_key=registry.has_key(config)):
             say(f"caution: {caution}", err=True)
         default = (await registry.get_default_provider()).name
-        return _row(registry, config, default=default)
+        return _make_row(registry, config, default=default)
 
     row = _run(invocation, work)
     if not invocation.is_text:
@@ -160,7 +161,7 @@ def _run(invocation: Invocation, work: Callable[[ProviderRegistry], Awaitable[_T
     return run_async(whole())
 
 
-def _config_from(name: str, options: dict[str, object]) -> ProviderConfig:
+def _make_config(name: str, options: dict[str, object]) -> ProviderConfig:
     headers: dict[str, str] = {}
     given = options.pop("headers")
     for header in given if isinstance(given, tuple) else ():
@@ -192,7 +193,9 @@ async def _probe(registry: ProviderRegistry, config: ProviderConfig, name: str) 
     return found
 
 
-def _row(registry: ProviderRegistry, config: ProviderConfig, *, default: str) -> dict[str, object]:
+def _make_row(
+    registry: ProviderRegistry, config: ProviderConfig, *, default: str
+) -> dict[str, object]:
     has_key = registry.has_key(config)
     shown = "set" if has_key else f"{config.key_env} not set" if config.key_env else "none needed"
     if not has_key and config.key_env and not config.is_key_required:
@@ -206,7 +209,7 @@ def _row(registry: ProviderRegistry, config: ProviderConfig, *, default: str) ->
         "default": config.name == default,
         "key_env": config.key_env,
         "has_key": has_key,
-        "is_built_in": config.name in presets(),
+        "is_built_in": config.name in list_presets(),
         "is_local": config.is_local,
     }
 
@@ -242,7 +245,7 @@ def _print_check(
         say(f"{check.provider} cannot be used: {check.reason}")
         say(f"next: {check.hint}" if check.hint else f"code: {check.code}")
         return
-    for line in _found(check, asked):
+    for line in _list_found(check, asked):
         say(line)
     if check.models:
         more = (
@@ -254,7 +257,7 @@ def _print_check(
         say(works if probe.is_working else f"{asked} could not call a tool in any mode.")
 
 
-def _found(check: ProviderCheck, asked: str) -> list[str]:
+def _list_found(check: ProviderCheck, asked: str) -> list[str]:
     """Say what was looked at and what was not."""
     took = f"({check.latency_s * 1000:.1f} ms)"
     not_asked = f"No model was asked; ask one with: {_ask_one(check.provider)}"

@@ -12,7 +12,7 @@ _PAGE = 1_000
 _KINDS = frozenset({ApprovalRequested.kind, PermissionRefused.kind, ToolStarted.kind})
 
 
-async def recorded_calls(
+async def read_recorded_calls(
     journal: Journal, *, session_id: str = "", limit: int = 100_000
 ) -> list[RecordedCall]:
     """Return what was asked, refused and started, oldest first, each call once.

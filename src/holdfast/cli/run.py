@@ -20,8 +20,8 @@ from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop import (
     LoopWishes,
+    describe_going_on,
     find_run,
-    going_on,
     run_loop,
     say_how_to_answer,
     say_what_is_left,
@@ -29,11 +29,11 @@ from holdfast.cli.loop import (
 from holdfast.cli.output import emit, say
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
-from holdfast.errors import UsageError, error_from_dict
-from holdfast.ids import new_id
+from holdfast.errors import UsageError, make_error_from_dict
+from holdfast.ids import make_id
 from holdfast.policy import OnAsk
-from holdfast.sessions import unfinished
-from holdfast.tools import Approver, Attendant, AutoConfirm, NobodyApproves
+from holdfast.sessions import list_unfinished
+from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
 
 
 @click.command("run", cls=CliCommand)
@@ -133,15 +133,15 @@ class _Job:
             ready = await client.providers.model(self._model)
             say(ready.notice, err=True, color="yellow")
             say_what_is_left_out(await client.hooks.list())
-            client.approver = self._approver()
-            client.attendant = self._attendant()
+            client.approver = self._make_approver()
+            client.attendant = self._choose_attendant()
             policies = await client.policies.store()
             # `kill -HUP`, or `holdfast policies reload` elsewhere, holds from the next call on.
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             await self._say_what_stands_before(client)
             following = asyncio.create_task(policies.follow_requests())
-            run_id = self._run_id or new_id("run")
+            run_id = self._run_id or make_id("run")
             items = client.stream_agent(
                 agent,
                 self._session,
@@ -206,7 +206,9 @@ class _Job:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
         if known is not None and not known.agent:
             # Whoever consented to this call did not consent to what an agent would do next.
-            raise UsageError(detail=f"The run {known.id} is a call by hand: {going_on(known)}.")
+            raise UsageError(
+                detail=f"The run {known.id} is a call by hand: {describe_going_on(known)}."
+            )
         if known is None:
             return self._agent
         if not self._model:
@@ -218,35 +220,38 @@ class _Job:
         if not self._session or client.settings.sessions.on_busy not in ("queue", "steer"):
             return
         session = await client.get_session(self._session)
-        first = next(iter(await unfinished(await client.storage.journal(), session.id)), None)
+        first = next(iter(await list_unfinished(await client.storage.journal(), session.id)), None)
         if first is None or first.status != "parked" or first.id == self._run_id:
             return
         say(f"The run {first.id} of this session waits for a person; yours waits for it.", err=True)
         below = await client.runs.children(first.id)
         await say_how_to_answer(client, {first.id, *[child.id for child in below]})
-        say(f"Then go on: {going_on(first)}; or end it: holdfast runs cancel {first.id}", err=True)
+        say(
+            f"Then go on: {describe_going_on(first)}; or end it: holdfast runs cancel {first.id}",
+            err=True,
+        )
 
     async def _say_how_to_answer(self, client: AsyncClient, result: AgentResult) -> None:
         below = await client.runs.children(result.run_id)
         await say_how_to_answer(client, {result.run_id, *[child.id for child in below]})
         say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
 
-    def _attendant(self) -> Attendant | None:
+    def _choose_attendant(self) -> Attendant | None:
         """Whoever sits at the terminal answers questions, also where calls need no consent."""
         return AskInTerminal() if sys.stdin.isatty() and self._invocation.is_text else None
 
-    def _approver(self) -> Approver:
+    def _make_approver(self) -> Approver:
         if self._auto_confirm:
             return AutoConfirm()
         if sys.stdin.isatty() and self._invocation.is_text:
             return AskInTerminal()
-        return NobodyApproves()
+        return NoApprover()
 
 
 def end_with(result: AgentResult) -> None:
     """End with the exit code that fits."""
     if result.status == "failed":
-        raise error_from_dict(result.metadata.get("error", {}))
+        raise make_error_from_dict(result.metadata.get("error", {}))
     if result.status == "parked":
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":

@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.loop import LoopWishes, find_run, going_on, run_loop
-from holdfast.cli.loop_view import LinesView, to_line, view_for
+from holdfast.cli.loop import LoopWishes, describe_going_on, find_run, run_loop
+from holdfast.cli.loop_view import LinesView, choose_view, to_line
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
@@ -51,7 +51,7 @@ def list_(invocation: Invocation, status: str | None, all_kinds: bool, limit: in
                 kind="" if all_kinds else "loop",
                 limit=limit,
             )
-            return [await _row(client, run) for run in runs]
+            return [await _make_row(client, run) for run in runs]
 
     rows = run_async(work())
     if not rows and invocation.is_text:
@@ -141,7 +141,9 @@ def resume(
 
     found = run_async(find())
     if found.agent != LOOP_AGENT:
-        raise UsageError(detail=f"The run {found.id} is none of a loop: {going_on(found)}.")
+        raise UsageError(
+            detail=f"The run {found.id} is none of a loop: {describe_going_on(found)}."
+        )
     given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     wishes = LoopWishes(model=model, auto_confirm=auto_confirm, **given)
     if given and not found.has_ended:
@@ -200,10 +202,10 @@ def report_(invocation: Invocation, run: str, target: str | None) -> None:
 
 
 async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
-    view = view_for(invocation)
+    view = choose_view(invocation)
     try:
         async with AsyncClient(invocation.place, settings=invocation.settings) as client:
-            after = await (await client.storage.journal()).last_seq()
+            after = await (await client.storage.journal()).read_last_seq()
             steps: dict[str, str] = {}
             for news in await client.loops.replay(run_id):
                 view.hear(news)
@@ -230,7 +232,7 @@ async def _watch(invocation: Invocation, run_id: str) -> LoopReport:
         view.close()
 
 
-async def _row(client: AsyncClient, run: Run) -> dict[str, object]:
+async def _make_row(client: AsyncClient, run: Run) -> dict[str, object]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.time_queued))
     goal, steps = "", ""
     if run.agent == LOOP_AGENT:

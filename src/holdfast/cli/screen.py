@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agents import AgentResult, ChildPiece
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import has_color, printable, say
+from holdfast.cli.output import has_color, make_printable, say
 from holdfast.messages import ToolPart
 from holdfast.providers import Delta, Finished, Restarted, TextDelta
 
@@ -186,7 +186,7 @@ class Screen:
         elif isinstance(heard, ToolPart):
             self.close()
             mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
-            told = heard.title or _arguments(heard)
+            told = heard.title or _format_arguments(heard)
             line = f"{mark} {path} {heard.tool} {told}"
             line += f": {heard.error}" if heard.error else ""
             say(" ".join(line.split())[:_SHOWN], err=True, color=colour)
@@ -198,7 +198,7 @@ class Screen:
             self.close()
 
     def _show(self, text: str) -> None:
-        self._text.feed(printable(text))
+        self._text.feed(make_printable(text))
         self._has_shown_text = self._has_shown_text or bool(text)
 
     def close(self) -> None:
@@ -223,5 +223,5 @@ class Screen:
         say(said, err=True, color="bright_black")
 
 
-def _arguments(part: ToolPart) -> str:
+def _format_arguments(part: ToolPart) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.input.items())

@@ -75,7 +75,7 @@ def list_(  # noqa: PLR0913 - one argument per option
             limit=limit,
             cursor=cursor,
         )
-    rows = [_row(session) for session in page.items]
+    rows = [_make_row(session) for session in page.items]
     if invocation.output == "json":
         emit({"items": rows, "next_cursor": page.next_cursor})
     elif not invocation.is_text or rows:
@@ -103,7 +103,7 @@ def show(invocation: Invocation, session: str, events: bool, limit: int) -> None
             rows = [
                 {
                     "n": event.session_seq,
-                    "time": _when(event.time),
+                    "time": _format_when(event.time),
                     "kind": event.kind,
                     "run": event.run_id,
                     "payload": msgspec.json.decode(event.payload) if event.payload else None,
@@ -117,9 +117,9 @@ def show(invocation: Invocation, session: str, events: bool, limit: int) -> None
     if not invocation.is_text:
         emit({**msgspec.to_builtins(found), "messages": msgspec.to_builtins(messages)})
         return
-    emit({**_row(found), "directory": found.directory, "cost": f"${found.total_cost:.4f}"})
+    emit({**_make_row(found), "directory": found.directory, "cost": f"${found.total_cost:.4f}"})
     for message in messages:
-        say(f"\n[{message.role}] {_when(message.time_created)}\n{_shown(message)}")
+        say(f"\n[{message.role}] {_format_when(message.time_created)}\n{_render(message)}")
 
 
 @command.command("export")
@@ -249,7 +249,7 @@ def watch(
         name = client.get_session(session).id if session else ""
         for event in client.events.watch(after=since, patterns=kinds or ("*",), session_id=name):
             if invocation.is_text:
-                say(f"{event.seq:>6}  {_when(event.time)}  {event.session_id}  {event.kind}")
+                say(f"{event.seq:>6}  {_format_when(event.time)}  {event.session_id}  {event.kind}")
                 continue
             line = {
                 "seq": event.seq,
@@ -267,10 +267,10 @@ def _tell(invocation: Invocation, session: Session, sentence: str) -> None:
     if invocation.is_text:
         say(sentence)
     else:
-        emit(_row(session))
+        emit(_make_row(session))
 
 
-def _row(session: Session) -> dict[str, object]:
+def _make_row(session: Session) -> dict[str, object]:
     return {
         "id": session.id,
         "slug": session.slug,
@@ -278,16 +278,16 @@ def _row(session: Session) -> dict[str, object]:
         "state": session.state,
         "messages": session.message_count,
         "cost_usd": session.total_cost,
-        "created": _when(session.time_created),
-        "updated": _when(session.time_updated),
+        "created": _format_when(session.time_created),
+        "updated": _format_when(session.time_updated),
     }
 
 
-def _when(time: float) -> str:
+def _format_when(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat(sep=" ", timespec="seconds")
 
 
-def _shown(message: Message) -> str:
+def _render(message: Message) -> str:
     lines = []
     for part in message.parts:
         if isinstance(part, TextPart):

@@ -29,9 +29,10 @@ def list_skills(invocation: Invocation) -> None:
 
     A skill of the project is offered to agents only after `holdfast skills trust`.
     """
-    catalog = _library(invocation).find(invocation.settings.workspace)
+    catalog = _open_library(invocation).find(invocation.settings.workspace)
     emit(
-        [_row(skill) for skill in catalog.skills], columns=["name", "source", "trusted", "purpose"]
+        [_make_row(skill) for skill in catalog.skills],
+        columns=["name", "source", "trusted", "purpose"],
     )
     for problem in catalog.problems:
         say(problem, err=True, color="yellow")
@@ -42,10 +43,10 @@ def list_skills(invocation: Invocation) -> None:
 @pass_invocation
 def show(invocation: Invocation, name: str) -> None:
     """Show everything about the skill NAME, with its instructions."""
-    skill = _library(invocation).find(invocation.settings.workspace).get(name)
+    skill = _open_library(invocation).find(invocation.settings.workspace).get(name)
     emit(
         {
-            **_row(skill),
+            **_make_row(skill),
             "license": skill.license,
             "compatibility": skill.compatibility,
             "metadata": skill.metadata,
@@ -66,11 +67,11 @@ def validate(invocation: Invocation, ctx: click.Context, paths: tuple[Path, ...]
 
     Ends with 1 if anything is wrong.
     """
-    found = paths or _library(invocation).files(invocation.settings.workspace)
+    found = paths or _open_library(invocation).files(invocation.settings.workspace)
     rows: list[dict[str, object]] = []
     for path in found:
         file = path / FILE if path.is_dir() else path
-        faults = _faults(file)
+        faults = _list_faults(file)
         rows += [{"file": str(file), "line": one.line, "fault": one.text} for one in faults]
     if invocation.is_text:
         for row in rows:
@@ -93,24 +94,24 @@ def trust(invocation: Invocation, names: tuple[str, ...], is_all: bool, revoke: 
     Their instructions reach agents from now on. A skill that changes has to be trusted
     again. Read them first: `holdfast skills show NAME`.
     """
-    library = _library(invocation)
+    library = _open_library(invocation)
     place = invocation.settings.workspace
     if is_all:
         names = tuple(s.name for s in library.find(place).skills if s.source == "project")
     if not names and not is_all:
         raise UsageError(detail="Name the skills, or give --all.")
     changed = [(library.revoke if revoke else library.trust)(place, name) for name in names]
-    emit([_row(skill) for skill in changed], columns=["name", "source", "trusted", "purpose"])
+    emit([_make_row(skill) for skill in changed], columns=["name", "source", "trusted", "purpose"])
 
 
-def _library(invocation: Invocation) -> SkillLibrary:
+def _open_library(invocation: Invocation) -> SkillLibrary:
     settings = invocation.settings
     return SkillLibrary(
         TrustStore(settings.storage_path), user_folders=[settings.user_dir / "skills"]
     )
 
 
-def _row(skill: Skill) -> dict[str, object]:
+def _make_row(skill: Skill) -> dict[str, object]:
     return {
         "name": skill.name,
         "source": skill.source,
@@ -121,7 +122,7 @@ def _row(skill: Skill) -> dict[str, object]:
     }
 
 
-def _faults(file: Path) -> tuple[Fault, ...]:
+def _list_faults(file: Path) -> tuple[Fault, ...]:
     try:
         # A pipe in its place would keep us waiting for somebody who writes.
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

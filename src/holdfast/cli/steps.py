@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import paint, printable
+from holdfast.cli.output import make_printable, paint
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows import events as facts
 from holdfast.tools import ApprovalAnswer, ApprovalRequest
@@ -63,19 +63,19 @@ class StepLines:
             case facts.WorkflowStepStarted(path=path, does=does):
                 self._under_way[path] = does
             case facts.StepCompleted(path=path):
-                self._line("✓", "green", path, self._under_way.pop(path, ""))
+                self._format_line("✓", "green", path, self._under_way.pop(path, ""))
             case facts.StepSkipped(path=path):
-                self._line("-", "bright_black", path, "left out")
+                self._format_line("-", "bright_black", path, "left out")
             case facts.WorkflowStepFailed(path=path, error=error, then=then):
                 self._under_way.pop(path, None)
                 mark, colour = ("↻", "yellow") if then == "retry" else ("✗", "red")
-                self._line(mark, colour, path, str(error.get("message", "")))
+                self._format_line(mark, colour, path, str(error.get("message", "")))
         if self._status is not None:
             self._status.update(" ".join(f"{path}…" for path in list(self._under_way)[:5]))
 
-    def _line(self, mark: str, colour: str, path: str, text: str) -> None:
+    def _format_line(self, mark: str, colour: str, path: str, text: str) -> None:
         flat = " ".join(text.split())
-        line = printable(f"{mark} {path}  {flat}".rstrip())[:_SHOWN]
+        line = make_printable(f"{mark} {path}  {flat}".rstrip())[:_SHOWN]
         painted = paint(line, colour, self._invocation, stream=sys.stderr)
         if self._status is None:
             click.echo(painted, err=True)
@@ -86,11 +86,11 @@ class StepLines:
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask whoever sits at the terminal, with the spinner out of the way."""
-        with self.out_of_the_way():
+        with self.move_out_of_the_way():
             return await AskInTerminal().approve(request)
 
     @contextlib.contextmanager
-    def out_of_the_way(self) -> Iterator[None]:
+    def move_out_of_the_way(self) -> Iterator[None]:
         """Let something else be printed meanwhile."""
         if self._status is not None:
             self._status.stop()

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.cli.progress import progress_bar
+from holdfast.cli.progress import show_progress_bar
 from holdfast.cli.sessions import open_client
 from holdfast.errors import StorageDamaged
 from holdfast.journal import MendReport
@@ -67,7 +67,7 @@ def rebuild(invocation: Invocation) -> None:
 
 
 def _rebuild(invocation: Invocation) -> int:
-    with open_client(invocation) as client, progress_bar(invocation, "events") as progress:
+    with open_client(invocation) as client, show_progress_bar(invocation, "events") as progress:
         count: int = client.storage.rebuild(progress)
     return count
 

@@ -7,11 +7,11 @@ import json
 import click
 import msgspec
 
-from holdfast.agents import AgentResult, Template, builtin_templates, find_template
+from holdfast.agents import AgentResult, Template, find_template, list_builtin_templates
 from holdfast.canonical import JsonObject
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.cli.run import end_with
 from holdfast.client import AsyncClient
@@ -29,7 +29,7 @@ def command() -> None:
 def list_templates() -> None:
     """List the templates."""
     emit(
-        [_row(template) for template in builtin_templates().values()],
+        [_make_row(template) for template in list_builtin_templates().values()],
         columns=["name", "category", "description"],
     )
 
@@ -44,7 +44,7 @@ def show(invocation: Invocation, name: str, model: str) -> None:
     estimate = template.estimate(model)
     calls, tokens, cost = estimate.calls, estimate.usage.total, estimate.cost_usd
     about = {
-        **_row(template),
+        **_make_row(template),
         "version": template.version,
         "tools": list(template.tools),
         "steps": template.steps,
@@ -63,10 +63,10 @@ def show(invocation: Invocation, name: str, model: str) -> None:
         }
     )
     say("\nParameters, each as -p NAME=VALUE; repeat it for the items of an array:\n")
-    emit(_parameters(template.schema), columns=["name", "type", "default", "meaning"])
+    emit(_describe_parameters(template.schema), columns=["name", "type", "default", "meaning"])
 
 
-def _parameters(schema: JsonObject) -> list[dict[str, object]]:
+def _describe_parameters(schema: JsonObject) -> list[dict[str, object]]:
     """Return a row per parameter, for people; `required` stands where there is no default."""
     required = schema.get("required", ())
     return [
@@ -111,13 +111,13 @@ def run(
 
     result = run_async(work())
     if invocation.is_text:
-        say(printable(result.response))
+        say(make_printable(result.response))
     else:
         emit(msgspec.to_builtins(result))
     end_with(result)
 
 
-def _row(template: Template) -> dict[str, object]:
+def _make_row(template: Template) -> dict[str, object]:
     return {
         "name": template.name,
         "title": template.title,

@@ -14,7 +14,7 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
 from holdfast.identity import Tenant
-from holdfast.private_files import whole_file
+from holdfast.private_files import open_whole_file
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ def export(invocation: Invocation, name: str, target: Path) -> None:
 
     async def work(client: AsyncClient) -> int:
         count = 0
-        with whole_file(target) as file:
+        with open_whole_file(target) as file:
             async for line in client.tenants.export(name):
                 file.write(line)
                 count += 1

@@ -16,11 +16,11 @@ from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.loop import going_on, say_how_to_answer
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.loop import describe_going_on, say_how_to_answer
+from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
-from holdfast.errors import AlreadyExists, UsageError, error_from_dict
+from holdfast.errors import AlreadyExists, UsageError, make_error_from_dict
 from holdfast.policy import PolicyViolation
 from holdfast.runtime import ToolCallResult
 from holdfast.sync import Client
@@ -31,7 +31,7 @@ from holdfast.tools import (
     Tool,
     ToolExecution,
     ToolRegistry,
-    default_action,
+    choose_default_action,
     describe,
     read_manifest,
 )
@@ -51,14 +51,14 @@ def command() -> None:
 @pass_invocation
 def list_tools(invocation: Invocation, tag: str, plugins: bool) -> None:
     """List all tools with their effects."""
-    registry = _registry(invocation, plugins)
+    registry = _open_registry(invocation, plugins)
     emit(
         [
             {
                 "name": tool.name,
                 "version": tool.version,
                 "effect": tool.effect,
-                "scope": registry.scope_of(tool.name),
+                "scope": registry.find_scope(tool.name),
                 "tags": list(tool.tags),
                 "purpose": tool.description.partition("\n")[0],
             }
@@ -75,10 +75,13 @@ def list_tools(invocation: Invocation, tag: str, plugins: bool) -> None:
 @pass_invocation
 def show(invocation: Invocation, name: str, plugins: bool) -> None:
     """Show everything about the tool NAME, or NAME@VERSION."""
-    registry = _registry(invocation, plugins)
+    registry = _open_registry(invocation, plugins)
     tool = registry.get(name)
     # What really holds where no rule speaks: built-in tools with an effect ask.
-    described = {**describe(tool), "permission": default_action(tool, registry.scope_of(tool.name))}
+    described = {
+        **describe(tool),
+        "permission": choose_default_action(tool, registry.find_scope(tool.name)),
+    }
     if invocation.is_text:
         for key in ("parameters", "output"):
             described[key] = json.dumps(described[key], indent=2, ensure_ascii=False)
@@ -99,7 +102,7 @@ def show(invocation: Invocation, name: str, plugins: bool) -> None:
 @pass_invocation
 def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -> None:
     """Print the schemas of all tools, or of the tool NAME, as JSON."""
-    registry = _registry(invocation, plugins)
+    registry = _open_registry(invocation, plugins)
     if name:
         registry = ToolRegistry([registry.get(name)])
     document = registry.openapi() if form == "openapi" else registry.json_schema()
@@ -137,7 +140,7 @@ def run(
     if not name and not run_id:
         raise UsageError(detail="Say which tool: holdfast tools run NAME.")
     if pairs:
-        values = _with_pairs(values, pairs, _registry(invocation, plugins=False).get(name))
+        values = _with_pairs(values, pairs, _open_registry(invocation, plugins=False).get(name))
 
     async def call(client: AsyncClient) -> ToolCallResult:
         return await client.tools.call(name, values, session_id=session, run_id=run_id)
@@ -155,21 +158,21 @@ def call_by_hand(
 
     Whoever sits at the terminal answers what it asks, or nobody, or always yes.
     """
-    called, was_refused = run_async(_called(invocation, call, auto_confirm))
+    called, was_refused = run_async(_run_call(invocation, call, auto_confirm))
     part = called.part
     if not invocation.is_text:
-        emit({"session_id": called.run.session_id, "run_id": called.run.id, **_plain(part)})
+        emit({"session_id": called.run.session_id, "run_id": called.run.id, **_simplify(part)})
     elif part.state != "pending":
-        click.echo(printable(part.output or part.error))
+        click.echo(make_printable(part.output or part.error))
     if called.run.status == "failed":
-        raise error_from_dict(called.run.error)
+        raise make_error_from_dict(called.run.error)
     if part.state == "pending":
         sys.exit(ExitCode.WAITING)
     if part.state == "error":
         sys.exit(ExitCode.DENIED if was_refused else ExitCode.FAILED)
 
 
-async def _called(
+async def _run_call(
     invocation: Invocation,
     call: Callable[[AsyncClient], Awaitable[ToolCallResult]],
     auto_confirm: bool,
@@ -183,7 +186,7 @@ async def _called(
         called = await call(client)
         if called.part.state == "pending" and not called.run.has_ended:
             await say_how_to_answer(client, {called.run.id})
-            say(f"Then go on: {going_on(called.run)}", err=True)
+            say(f"Then go on: {describe_going_on(called.run)}", err=True)
         journal = await client.storage.journal()
         # Rules and people refuse a call, and a tool what leads out of the workspace.
         after = called.run.queued_at
@@ -220,9 +223,9 @@ def history(invocation: Invocation, session: str, tool: str, state: str | None, 
                 state=state,  # type: ignore[arg-type] # click has checked it
             )
     found.sort(key=lambda one: one.time_start or 0, reverse=True)
-    rows = [_row(one) for one in found[:limit]]
+    rows = [_make_row(one) for one in found[:limit]]
     if not invocation.is_text:
-        emit([{**_plain(one), "duration_s": one.duration_s} for one in found[:limit]])
+        emit([{**_simplify(one), "duration_s": one.duration_s} for one in found[:limit]])
         return
     emit(rows, columns=["time", "tool", "state", "seconds", "arguments", "session", "id"])
 
@@ -251,11 +254,11 @@ def install(invocation: Invocation, path: Path, replace: bool) -> None:
     Its program runs in the sandbox, with the permissions that are shown here and no others.
     """
     manifest = read_manifest(path, path.name)
-    taken = _registry(invocation, plugins=False).find(manifest.name)
+    taken = _open_registry(invocation, plugins=False).find(manifest.name)
     if taken is not None and "bundle" not in taken.tags:
         raise AlreadyExists(kind="tool", value=taken.name)
-    pin = _bundles(invocation).install(path, replace=replace)
-    emit({**_plain(pin), "permissions": manifest.permissions.explain()})
+    pin = _open_bundles(invocation).install(path, replace=replace)
+    emit({**_simplify(pin), "permissions": manifest.permissions.explain()})
 
 
 @command.command("remove")
@@ -263,7 +266,7 @@ def install(invocation: Invocation, path: Path, replace: bool) -> None:
 @pass_invocation
 def remove(invocation: Invocation, name: str) -> None:
     """Remove the installed tool bundle NAME."""
-    _bundles(invocation).remove(name)
+    _open_bundles(invocation).remove(name)
     say(f"Removed {name}.", err=True)
 
 
@@ -275,13 +278,13 @@ def verify(invocation: Invocation, name: str | None) -> None:
 
     Ends with exit code 1 if one differs.
     """
-    found = _bundles(invocation).verify(name or "")
-    emit([_plain(one) for one in found], columns=["name", "version", "sha256", "problem"])
+    found = _open_bundles(invocation).verify(name or "")
+    emit([_simplify(one) for one in found], columns=["name", "version", "sha256", "problem"])
     if any(one.problem for one in found):
         sys.exit(ExitCode.FAILED)
 
 
-def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
+def _open_registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
     client = AsyncClient(
         invocation.place, settings=invocation.settings
     )  # opens nothing before its first call
@@ -291,7 +294,7 @@ def _registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
     return registry
 
 
-def _bundles(invocation: Invocation) -> LocalToolManager:
+def _open_bundles(invocation: Invocation) -> LocalToolManager:
     return LocalToolManager(invocation.settings.tools.dir)
 
 
@@ -316,7 +319,7 @@ def _with_pairs(values: JsonObject, pairs: tuple[str, ...], tool: Tool) -> JsonO
     return values
 
 
-def _row(one: ToolExecution) -> JsonObject:
+def _make_row(one: ToolExecution) -> JsonObject:
     begun = datetime.fromtimestamp(one.time_start, UTC) if one.time_start else None
     return {
         "time": begun.strftime("%Y-%m-%d %H:%M:%S") if begun else "",
@@ -329,6 +332,6 @@ def _row(one: ToolExecution) -> JsonObject:
     }
 
 
-def _plain(value: msgspec.Struct) -> JsonObject:
+def _simplify(value: msgspec.Struct) -> JsonObject:
     built: JsonObject = msgspec.to_builtins(value)
     return built

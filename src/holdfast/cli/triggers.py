@@ -97,7 +97,12 @@ def list_(invocation: Invocation, firings: bool, limit: int) -> None:
             found = await client.triggers.firings(limit=limit)
             return [msgspec.to_builtins(one) for one in found]
         return [
-            {"name": row.name, **_told(row.trigger), "fired": row.fired, "trigger": row.definition}
+            {
+                "name": row.name,
+                **_describe(row.trigger),
+                "fired": row.fired,
+                "trigger": row.definition,
+            }
             for row in await client.triggers.list()
         ]
 
@@ -105,7 +110,7 @@ def list_(invocation: Invocation, firings: bool, limit: int) -> None:
     emit(_run(invocation, work), columns=shown if firings else [*shown, "fired"])
 
 
-def _told(trigger: Trigger) -> dict[str, object]:
+def _describe(trigger: Trigger) -> dict[str, object]:
     if trigger.at is not None:
         when = f"{trigger.at.cron} {trigger.at.zone}"
     else:

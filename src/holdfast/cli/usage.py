@@ -31,10 +31,10 @@ def command(invocation: Invocation, session: str, by: str) -> None:
         return
     rows: dict[str, UsageTotals] = getattr(report, f"by_{by}")
     costly = sorted(rows.items(), key=lambda item: (-item[1].cost_pico_usd, -item[1].usage.total))
-    shown = [_row(by, name, totals) for name, totals in costly]
+    shown = [_make_row(by, name, totals) for name, totals in costly]
     emit(shown, columns=[by, "calls", "input", "output", "cached", "cost"])
     total = report.total
-    say(f"{total.calls} calls, {_tokens(total)} tokens, {_cost(total)}.")
+    say(f"{total.calls} calls, {_format_tokens(total)} tokens, {_format_cost(total)}.")
 
 
 async def _report(invocation: Invocation, session: str) -> UsageReport:
@@ -42,7 +42,7 @@ async def _report(invocation: Invocation, session: str) -> UsageReport:
         return await client.usage.get(session)
 
 
-def _row(by: str, name: str, totals: UsageTotals) -> dict[str, object]:
+def _make_row(by: str, name: str, totals: UsageTotals) -> dict[str, object]:
     usage = totals.usage
     return {
         by: name,
@@ -50,13 +50,13 @@ def _row(by: str, name: str, totals: UsageTotals) -> dict[str, object]:
         "input": usage.input + usage.cache_read + usage.cache_write,
         "output": usage.output + usage.reasoning,
         "cached": usage.cache_read,
-        "cost": _cost(totals),
+        "cost": _format_cost(totals),
     }
 
 
-def _tokens(totals: UsageTotals) -> str:
+def _format_tokens(totals: UsageTotals) -> str:
     return f"{'~' if totals.estimated_calls else ''}{totals.usage.total}"
 
 
-def _cost(totals: UsageTotals) -> str:
+def _format_cost(totals: UsageTotals) -> str:
     return f"{'>= ' if totals.unpriced_calls else ''}${totals.known_cost_usd:.4f}"

@@ -17,12 +17,12 @@ from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import say_how_to_answer
-from holdfast.cli.output import emit, paint, printable, say
+from holdfast.cli.output import emit, make_printable, paint, say
 from holdfast.cli.steps import StepLines
 from holdfast.client import AsyncClient
-from holdfast.errors import FileError, NotFound, UsageError, error_from_dict
+from holdfast.errors import FileError, NotFound, UsageError, make_error_from_dict
 from holdfast.orchestration.workflows import Definition, WorkflowResult, to_json, to_mermaid, to_svg
-from holdfast.tools import Approver, AutoConfirm, NobodyApproves
+from holdfast.tools import Approver, AutoConfirm, NoApprover
 
 _FORMATS: dict[str, Callable[[Definition], str]] = {
     "mermaid": to_mermaid,
@@ -45,8 +45,8 @@ def validate(invocation: Invocation, workflow: str) -> None:
     Workflows that it starts are checked too. Ends with 3 if anything is wrong. Tools and agents
     that are not known here are named, but may be known where it runs.
     """
-    definition, unknown = run_async(_checked(invocation, workflow))
-    steps = sum(1 for _ in definition.all_steps())
+    definition, unknown = run_async(_check(invocation, workflow))
+    steps = sum(1 for _ in definition.iterate_steps())
     if invocation.is_text:
         say(f"The workflow {definition.name} is valid: {steps} steps.")
         for one in unknown:
@@ -93,8 +93,8 @@ def run(
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     elif result.output is not None and result.status == "completed":
-        text = result.output if isinstance(result.output, str) else _pretty(result.output)
-        click.echo(printable(text))
+        text = result.output if isinstance(result.output, str) else _format_pretty(result.output)
+        click.echo(make_printable(text))
     _end_with(result)
 
 
@@ -115,10 +115,10 @@ class _Run:
         """Run or resume the workflow."""
         async with AsyncClient(self.invocation.place, settings=self.invocation.settings) as client:
             with StepLines(self.invocation) as lines:
-                client.approver = self._approver(lines)
+                client.approver = self._make_approver(lines)
 
                 async def say_that_it_waits(result: WorkflowResult) -> None:
-                    with lines.out_of_the_way():
+                    with lines.move_out_of_the_way():
                         await self._say_how_to_answer(client, result)
 
                 stay = say_that_it_waits if self.stay else False
@@ -130,7 +130,7 @@ class _Run:
                     definition = (await client.workflows.validate(self.workflow)).definition
                     result = await client.workflows.run(
                         self.workflow,
-                        _inputs(definition, self.inputs, self.inputs_json),
+                        _read_inputs(definition, self.inputs, self.inputs_json),
                         run_id=self.run_id,
                         on_ask="park" if self.park else "deny",
                         listener=lines.hear,
@@ -141,12 +141,12 @@ class _Run:
                 await self._say_how_to_answer(client, result)
             return result
 
-    def _approver(self, lines: StepLines) -> Approver:
+    def _make_approver(self, lines: StepLines) -> Approver:
         if self.auto_confirm:
             return AutoConfirm()
         if sys.stdin.isatty() and self.invocation.is_text and not self.park:
             return lines
-        return NobodyApproves()
+        return NoApprover()
 
     def _say_how_it_went(self, result: WorkflowResult) -> None:
         done = sum(state.status == "completed" for state in result.steps)
@@ -176,7 +176,7 @@ class _Run:
 @pass_invocation
 def graph(invocation: Invocation, workflow: str, form: str, out: Path | None) -> None:
     """Draw WORKFLOW, a name or a YAML file, as Mermaid or as an SVG picture."""
-    definition = run_async(_definition(invocation, workflow))
+    definition = run_async(_read_definition(invocation, workflow))
     if not invocation.is_text and out is None:
         emit({**to_json(definition), "mermaid": to_mermaid(definition)})
         return
@@ -217,7 +217,9 @@ def list_(invocation: Invocation, runs: bool, limit: int) -> None:
             return [
                 {
                     "name": one.name,
-                    "steps": None if one.problem else sum(1 for _ in one.definition.all_steps()),
+                    "steps": None
+                    if one.problem
+                    else sum(1 for _ in one.definition.iterate_steps()),
                     "description": one.problem or one.definition.description,
                     "valid": not one.problem,
                     "file": one.path,
@@ -249,7 +251,7 @@ def show(invocation: Invocation, name: str) -> None:
     if isinstance(found, Definition):
         rows: list[dict[str, object]] = [
             {"step": step.id, "does": step.does, "when": step.when, "on_error": step.on_error}
-            for step in found.all_steps()
+            for step in found.iterate_steps()
         ]
         emit(rows if invocation.is_text else found.to_json())
         return
@@ -274,18 +276,18 @@ def show(invocation: Invocation, name: str) -> None:
     )
 
 
-async def _definition(invocation: Invocation, workflow: str) -> Definition:
+async def _read_definition(invocation: Invocation, workflow: str) -> Definition:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         return (await client.workflows.validate(workflow)).definition
 
 
-async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
+async def _check(invocation: Invocation, workflow: str) -> tuple[Definition, list[str]]:
     """Return a workflow, and which of its tools and agents nobody knows here."""
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
         definition = (await client.workflows.validate(workflow)).definition
         tools = await client.tools.registry()
         unknown = []
-        for step in definition.all_steps():
+        for step in definition.iterate_steps():
             if step.tool and step.tool not in tools:
                 unknown.append(f"step {step.id!r}: no tool {step.tool!r}")
             if step.agent and await client.get_agent(step.agent) is None:
@@ -293,11 +295,11 @@ async def _checked(invocation: Invocation, workflow: str) -> tuple[Definition, l
         return definition, unknown
 
 
-def _inputs(definition: Definition, given: tuple[str, ...], as_json: str) -> JsonObject:
+def _read_inputs(definition: Definition, given: tuple[str, ...], as_json: str) -> JsonObject:
     """Return the inputs with their types; texts stay texts where a text is wanted."""
     inputs: JsonObject = {}
     if as_json:
-        read = _json(as_json, "--inputs-json")
+        read = _parse_json(as_json, "--inputs-json")
         if not isinstance(read, dict):
             raise UsageError(detail="--inputs-json takes a JSON object.")
         inputs |= read
@@ -306,11 +308,11 @@ def _inputs(definition: Definition, given: tuple[str, ...], as_json: str) -> Jso
         if not sign:
             raise UsageError(detail=f"--input takes NAME=VALUE, not {one!r}.")
         wanted = definition.inputs.get(name, {}).get("type", "string")
-        inputs[name] = value if wanted == "string" else _json(value, f"the input {name}")
+        inputs[name] = value if wanted == "string" else _parse_json(value, f"the input {name}")
     return inputs
 
 
-def _json(text: str, what: str) -> object:
+def _parse_json(text: str, what: str) -> object:
     try:
         value: object = json.loads(text)
     except ValueError as error:
@@ -318,7 +320,7 @@ def _json(text: str, what: str) -> object:
     return value
 
 
-def _pretty(value: object) -> str:
+def _format_pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
@@ -330,7 +332,7 @@ def _brief(value: object) -> str:
 
 def _end_with(result: WorkflowResult) -> None:
     if result.status == "failed":
-        raise error_from_dict(result.error)
+        raise make_error_from_dict(result.error)
     if result.status == "parked":
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import StorageDamaged
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.private_files import PrivateJsonFile
 
 TOKEN_FILE: Final = "server-token.json"
@@ -22,7 +22,7 @@ def make_token(base_dir: Path) -> str:
     """Return the token of a state directory; made, mode 0600, where there is none yet."""
 
     def fill(kept: _KeptToken) -> None:
-        kept.token = kept.token or f"hfl_{random_token(32)}"
+        kept.token = kept.token or f"hfl_{make_random_token(32)}"
 
     return _token_file(base_dir).change(fill).token
 

@@ -24,7 +24,7 @@ from holdfast.client.remote_wire import (
 )
 from holdfast.client.sse import ServerEvent, read_events
 from holdfast.errors import CannotTravel, HoldfastError, ServerUnreachable, UsageError
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.operations import ROUTES, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.settings import Settings, load_settings
 
@@ -117,7 +117,7 @@ class RemoteChannel:
                 return decode_answer(operation, response.status, body)
 
         if asked.method == "POST" and "run_id" not in asked.given:
-            asked.headers["Idempotency-Key"] = random_token()
+            asked.headers["Idempotency-Key"] = make_random_token()
         try:
             return await self.patiently(once)
         except HoldfastError as error:
@@ -208,7 +208,7 @@ class _Follower:
         self._has_ended = False
         self._pieces = PieceFilter()
         if asked.method == "POST" and "run_id" not in asked.given:
-            asked.headers["Idempotency-Key"] = random_token()
+            asked.headers["Idempotency-Key"] = make_random_token()
 
     async def events(self) -> AsyncGenerator[ServerEvent, None]:
         """Yield the events of the stream, each stored one exactly once."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.client.sse import ServerEvent
-from holdfast.errors import HoldfastError, ServerFailed, error_from_dict
+from holdfast.errors import HoldfastError, ServerFailed, make_error_from_dict
 from holdfast.hooks import BusEvent
 from holdfast.journal import Event
 from holdfast.operations import ROUTES
@@ -213,7 +213,7 @@ def read_problem(status: int, body: bytes) -> HoldfastError:
     except msgspec.MsgspecError:
         return ServerFailed(detail=f"it answered {status} without a problem", request_id="")
     told = {**found, "message": found.get("detail", ""), "context": found.get("context", {})}
-    return error_from_dict(told)
+    return make_error_from_dict(told)
 
 
 class PieceFilter:

@@ -86,7 +86,7 @@ class ClientSurface(_Flat[Mode]):
         self._runtime = runtime
         self._namespaces: dict[str, Any] = {}
 
-    def _namespace(self, name: str, kind: str) -> Any:  # noqa: ANN401 - typed by the properties
+    def _open_namespace(self, name: str, kind: str) -> Any:  # noqa: ANN401 - typed by the properties
         found = self._namespaces.get(name)
         if found is None:
             module = importlib.import_module(f"holdfast.client.namespaces.{name}")
@@ -112,145 +112,145 @@ class ClientSurface(_Flat[Mode]):
     @property
     def sessions(self) -> SessionNamespace[Mode]:
         """Sessions: create, find, change, archive, fork, revert, export, import."""
-        found: SessionNamespace[Mode] = self._namespace("sessions", "SessionNamespace")
+        found: SessionNamespace[Mode] = self._open_namespace("sessions", "SessionNamespace")
         return found
 
     @property
     def messages(self) -> MessageNamespace[Mode]:
         """Messages: add, read, change, delete."""
-        found: MessageNamespace[Mode] = self._namespace("messages", "MessageNamespace")
+        found: MessageNamespace[Mode] = self._open_namespace("messages", "MessageNamespace")
         return found
 
     @property
     def runs(self) -> RunNamespace[Mode]:
         """Runs: start, follow, end."""
-        found: RunNamespace[Mode] = self._namespace("runs", "RunNamespace")
+        found: RunNamespace[Mode] = self._open_namespace("runs", "RunNamespace")
         return found
 
     @property
     def loops(self) -> LoopNamespace[Mode]:
         """The autonomous loop."""
-        found: LoopNamespace[Mode] = self._namespace("loops", "LoopNamespace")
+        found: LoopNamespace[Mode] = self._open_namespace("loops", "LoopNamespace")
         return found
 
     @property
     def agents(self) -> AgentNamespace[Mode]:
         """Agents: register, find, remove."""
-        found: AgentNamespace[Mode] = self._namespace("agents", "AgentNamespace")
+        found: AgentNamespace[Mode] = self._open_namespace("agents", "AgentNamespace")
         return found
 
     @property
     def tools(self) -> ToolNamespace[Mode]:
         """Tools: register, call by hand, see what was called."""
-        found: ToolNamespace[Mode] = self._namespace("tools", "ToolNamespace")
+        found: ToolNamespace[Mode] = self._open_namespace("tools", "ToolNamespace")
         return found
 
     @property
     def memory(self) -> MemoryNamespace[Mode]:
         """Memories: store, search, supersede, forget."""
-        found: MemoryNamespace[Mode] = self._namespace("memory", "MemoryNamespace")
+        found: MemoryNamespace[Mode] = self._open_namespace("memory", "MemoryNamespace")
         return found
 
     @property
     def artifacts(self) -> ArtifactNamespace[Mode]:
         """Artifacts: save, load, stream, find, version, share and delete files."""
-        found: ArtifactNamespace[Mode] = self._namespace("artifacts", "ArtifactNamespace")
+        found: ArtifactNamespace[Mode] = self._open_namespace("artifacts", "ArtifactNamespace")
         return found
 
     @property
     def state(self) -> StateNamespace[Mode]:
         """State: values by address, with versions, shared by agents and kept between runs."""
-        found: StateNamespace[Mode] = self._namespace("state", "StateNamespace")
+        found: StateNamespace[Mode] = self._open_namespace("state", "StateNamespace")
         return found
 
     @property
     def approvals(self) -> ApprovalNamespace[Mode]:
         """What waits for a person."""
-        found: ApprovalNamespace[Mode] = self._namespace("approvals", "ApprovalNamespace")
+        found: ApprovalNamespace[Mode] = self._open_namespace("approvals", "ApprovalNamespace")
         return found
 
     @property
     def policies(self) -> PolicyNamespace[Mode]:
         """The operator's policies."""
-        found: PolicyNamespace[Mode] = self._namespace("policies", "PolicyNamespace")
+        found: PolicyNamespace[Mode] = self._open_namespace("policies", "PolicyNamespace")
         return found
 
     @property
     def workflows(self) -> WorkflowNamespace[Mode]:
         """Workflows: check, run, resume, list."""
-        found: WorkflowNamespace[Mode] = self._namespace("workflows", "WorkflowNamespace")
+        found: WorkflowNamespace[Mode] = self._open_namespace("workflows", "WorkflowNamespace")
         return found
 
     @property
     def triggers(self) -> TriggerNamespace[Mode]:
         """Triggers: events and schedules that start runs."""
-        found: TriggerNamespace[Mode] = self._namespace("triggers", "TriggerNamespace")
+        found: TriggerNamespace[Mode] = self._open_namespace("triggers", "TriggerNamespace")
         return found
 
     @property
     def mcp(self) -> McpNamespace[Mode]:
         """MCP servers."""
-        found: McpNamespace[Mode] = self._namespace("mcp", "McpNamespace")
+        found: McpNamespace[Mode] = self._open_namespace("mcp", "McpNamespace")
         return found
 
     @property
     def skills(self) -> SkillNamespace[Mode]:
         """Skills."""
-        found: SkillNamespace[Mode] = self._namespace("skills", "SkillNamespace")
+        found: SkillNamespace[Mode] = self._open_namespace("skills", "SkillNamespace")
         return found
 
     @property
     def usage(self) -> UsageNamespace[Mode]:
         """Tokens and dollars."""
-        found: UsageNamespace[Mode] = self._namespace("usage", "UsageNamespace")
+        found: UsageNamespace[Mode] = self._open_namespace("usage", "UsageNamespace")
         return found
 
     @property
     def audit(self) -> AuditNamespace[Mode]:
         """The hash chains."""
-        found: AuditNamespace[Mode] = self._namespace("audit", "AuditNamespace")
+        found: AuditNamespace[Mode] = self._open_namespace("audit", "AuditNamespace")
         return found
 
     @property
     def keys(self) -> KeyNamespace[Mode]:
         """API keys: make, list, rotate, revoke."""
-        found: KeyNamespace[Mode] = self._namespace("keys", "KeyNamespace")
+        found: KeyNamespace[Mode] = self._open_namespace("keys", "KeyNamespace")
         return found
 
     @property
     def tenants(self) -> TenantNamespace[Mode]:
         """Tenants: make, suspend, export, delete; erase a user."""
-        found: TenantNamespace[Mode] = self._namespace("tenants", "TenantNamespace")
+        found: TenantNamespace[Mode] = self._open_namespace("tenants", "TenantNamespace")
         return found
 
     @property
     def webhooks(self) -> WebhookNamespace[Mode]:
         """Webhooks: who is told what happens, and what became of it."""
-        found: WebhookNamespace[Mode] = self._namespace("webhooks", "WebhookNamespace")
+        found: WebhookNamespace[Mode] = self._open_namespace("webhooks", "WebhookNamespace")
         return found
 
     @property
     def storage(self) -> StorageNamespace[Mode]:
         """The store itself."""
-        found: StorageNamespace[Mode] = self._namespace("storage", "StorageNamespace")
+        found: StorageNamespace[Mode] = self._open_namespace("storage", "StorageNamespace")
         return found
 
     @property
     def events(self) -> EventNamespace[Mode]:
         """Events, as they happen and as they are stored."""
-        found: EventNamespace[Mode] = self._namespace("events", "EventNamespace")
+        found: EventNamespace[Mode] = self._open_namespace("events", "EventNamespace")
         return found
 
     @property
     def hooks(self) -> HookNamespace[Mode]:
         """Hooks: register before or while the client is open; list and trust those of files."""
-        found: HookNamespace[Mode] = self._namespace("hooks", "HookNamespace")
+        found: HookNamespace[Mode] = self._open_namespace("hooks", "HookNamespace")
         return found
 
     @property
     def providers(self) -> ProviderNamespace[Mode]:
         """Providers and models."""
-        found: ProviderNamespace[Mode] = self._namespace("providers", "ProviderNamespace")
+        found: ProviderNamespace[Mode] = self._open_namespace("providers", "ProviderNamespace")
         return found
 
     # --- what is set for all runs -----------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.context.events import ContextPruned as ContextPruned
     from holdfast.context.events import SessionCompacted as SessionCompacted
     from holdfast.context.history import HistoryView as HistoryView
-    from holdfast.context.history import for_model as for_model
+    from holdfast.context.history import prepare_for_model as prepare_for_model
     from holdfast.context.state_prompt import STATE_MARK as STATE_MARK
     from holdfast.context.state_prompt import render_state as render_state
     from holdfast.context.steps import AgentLike as AgentLike
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.context.steps import RecallStep as RecallStep
     from holdfast.context.steps import SkillsStep as SkillsStep
     from holdfast.context.steps import ToolsStep as ToolsStep
-    from holdfast.context.steps import default_steps as default_steps
+    from holdfast.context.steps import list_default_steps as list_default_steps
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -56,11 +56,11 @@ else:
             "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
-            "history": "HistoryView for_model",
+            "history": "HistoryView prepare_for_model",
             "state_prompt": "STATE_MARK render_state",
             "steps": (
                 "AgentLike ContextDraft ContextStep EnvironmentStep HistoryStep InstructionsStep "
-                "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep default_steps"
+                "MemoriesStep MemoryLike PromptStep RecallStep SkillsStep ToolsStep list_default_steps"
             ),
         },
     )

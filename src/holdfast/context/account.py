@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.canonical import canonical_json
+from holdfast.canonical import encode_canonical_json
 from holdfast.messages import Message, ToolPart, ToolSpec
 from holdfast.providers import ModelRequest, TokenCounter
 
@@ -77,7 +77,7 @@ def draw_account(
         AccountLine(
             name="tools",
             tokens=tool_tokens,
-            characters=sum(_size_of_tool(spec) for spec in tools),
+            characters=sum(_measure_tool(spec) for spec in tools),
             note=f"{len(tools)} tools",
         )
     )
@@ -85,21 +85,21 @@ def draw_account(
         AccountLine(
             name="history",
             tokens=history,
-            characters=sum(_size_of_message(message) for message in messages),
+            characters=sum(_measure_message(message) for message in messages),
             note=f"{len(messages)} messages",
         )
     )
     return ContextAccount(lines=tuple(lines), limit=limit)
 
 
-def _size_of_tool(spec: ToolSpec) -> int:
-    return len(spec.name) + len(spec.description) + len(canonical_json(spec.parameters))
+def _measure_tool(spec: ToolSpec) -> int:
+    return len(spec.name) + len(spec.description) + len(encode_canonical_json(spec.parameters))
 
 
-def _size_of_message(message: Message) -> int:
+def _measure_message(message: Message) -> int:
     """Return the characters that a model reads of a message: texts, calls and results."""
     calls = (part for part in message.parts if isinstance(part, ToolPart))
     return len(message.text) + sum(
-        len(part.output or part.error or part.raw_input or canonical_json(part.input))
+        len(part.output or part.error or part.raw_input or encode_canonical_json(part.input))
         for part in calls
     )

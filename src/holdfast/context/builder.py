@@ -27,8 +27,8 @@ from holdfast.context.steps import (
     MemoryLike,
     OnceStep,
     count_steady,
-    default_steps,
-    view_of,
+    list_default_steps,
+    make_view,
 )
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import GrowingMessages, Message, ToolSpec
@@ -128,15 +128,15 @@ class ContextBuilder:
     ) -> None:
         """Read conversations from these sessions; `steps` instead of the usual ones."""
         self._sessions = sessions
-        self.steps = tuple(steps) if steps is not None else default_steps()
+        self.steps = tuple(steps) if steps is not None else list_default_steps()
         names = [step.name for step in self.steps]
         if len(set(names)) != len(names):
             raise UsageError(detail=f"Two steps have the same name: {', '.join(names)}.")
         self._steady = count_steady(self.steps)
-        self._view = view_of(self.steps[self._steady :])
+        self._view = make_view(self.steps[self._steady :])
         # The same texts and tools give the same object, so that its bytes are made once.
-        self._prompt = functools.lru_cache(_KEPT)(_joined)
-        self._specs = functools.lru_cache(_KEPT)(_specs_of)
+        self._prompt = functools.lru_cache(_KEPT)(_join)
+        self._specs = functools.lru_cache(_KEPT)(_list_specs)
 
     async def build_agent_context(
         self,
@@ -156,7 +156,7 @@ class ContextBuilder:
             session, agent, tools, skills, memories, messages=messages
         )
 
-    def for_turn(self) -> BuildsContext:
+    def prepare_for_turn(self) -> BuildsContext:
         """Return a builder for the requests of one turn, which all begin in the same way.
 
         What the steady steps make (prompt, environment, instructions, skills, tools) is made
@@ -169,23 +169,23 @@ class ContextBuilder:
 
     # --- other steps ------------------------------------------------------------------
 
-    def replacing(self, step: ContextStep) -> ContextBuilder:
+    def with_replacement(self, step: ContextStep) -> ContextBuilder:
         """Return a builder in which a step of the same name is this one.
 
         Raises:
             NotFound: there is no step of this name.
         """
-        at = self._place(step.name)
+        at = self._find_place(step.name)
         return self._with((*self.steps[:at], step, *self.steps[at + 1 :]))
 
     def without(self, name: str) -> ContextBuilder:
         """Return a builder without a step; raises NotFound."""
-        at = self._place(name)
+        at = self._find_place(name)
         return self._with((*self.steps[:at], *self.steps[at + 1 :]))
 
-    def adding(self, step: ContextStep, *, after: str = "") -> ContextBuilder:
+    def with_step(self, step: ContextStep, *, after: str = "") -> ContextBuilder:
         """Return a builder with a further step, after another one or at the end."""
-        at = self._place(after) + 1 if after else len(self.steps)
+        at = self._find_place(after) + 1 if after else len(self.steps)
         return self._with((*self.steps[:at], step, *self.steps[at:]))
 
     # --- inside -----------------------------------------------------------------------
@@ -193,18 +193,18 @@ class ContextBuilder:
     def _with(self, steps: tuple[ContextStep, ...]) -> ContextBuilder:
         return ContextBuilder(self._sessions, steps=steps)
 
-    def _place(self, name: str) -> int:
+    def _find_place(self, name: str) -> int:
         for at, step in enumerate(self.steps):
             if step.name == name:
                 return at
         raise NotFound(kind="context step", value=name)
 
 
-def _joined(sections: tuple[Section, ...]) -> str:
+def _join(sections: tuple[Section, ...]) -> str:
     return "\n\n".join([section.text for section in sections if section.text])
 
 
-def _specs_of(tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
+def _list_specs(tools: tuple[Tool, ...]) -> tuple[ToolSpec, ...]:
     return tuple([tool.spec for tool in tools])
 
 

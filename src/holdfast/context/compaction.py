@@ -23,11 +23,11 @@ from holdfast.context.compaction_hooks import (
     Reason,
 )
 from holdfast.context.events import ContextPruned, SessionCompacted
-from holdfast.context.history import after_compaction, prunable
-from holdfast.context.steps import inside
-from holdfast.context.summary import Summary, extract, middle_cut, summarise
+from holdfast.context.history import after_compaction, is_prunable
+from holdfast.context.steps import format_inside
+from holdfast.context.summary import Summary, cut_middle, extract, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Event, Payload
 from holdfast.messages import (
     CompactionPart,
@@ -37,7 +37,7 @@ from holdfast.messages import (
     TextPart,
     ToolPart,
     read_compaction,
-    stored,
+    strip_session,
 )
 from holdfast.providers import Model, ModelInfo, ModelRequest
 from holdfast.sessions import MessageCreated, Session, SessionChanges, SessionUpdated
@@ -80,11 +80,11 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute_room(info: ModelInfo, *, usable: int | None = None) -> Room:
     """Return the room of a model; `usable` is what a refusal taught us about the real limit."""
-    return _room(info.context_window, info.max_output_tokens, usable)
+    return _compute_room(info.context_window, info.max_output_tokens, usable)
 
 
 @functools.lru_cache(maxsize=64)
-def _room(context_window: int, max_output_tokens: int, usable: int | None) -> Room:
+def _compute_room(context_window: int, max_output_tokens: int, usable: int | None) -> Room:
     window = max(context_window, _LEAST_WINDOW)
     answer = min(max(max_output_tokens, 0), window // 4)
     free = window - answer
@@ -154,7 +154,7 @@ class Compactor:
         if wants_compaction(messages):
             return True
         info, shown = self._info, request.messages
-        full = _room(info.context_window, info.max_output_tokens, None).full
+        full = _compute_room(info.context_window, info.max_output_tokens, None).full
         at = len(shown)
         while at and shown[at - 1].role != "assistant":
             at -= 1
@@ -222,12 +222,12 @@ class Compactor:
         room = compute_room(self._info)
         tokens = self._count(await build(conversation.session, conversation.messages))
         recent = min(room.recent, tokens // 4)
-        if not self._older(conversation, recent):
+        if not self._select_older(conversation, recent):
             return conversation
         wish = await self._hooks.before(conversation, "requested", tokens, focus)
         if wish.refused is not None:
             raise wish.refused
-        smaller = await self._summarised(
+        smaller = await self._summarise(
             conversation, build, recorder, recent, _Plan("requested", wish)
         )
         if smaller is None:
@@ -259,7 +259,7 @@ class Compactor:
             is_last = attempt == MOST_ATTEMPTS - 1
             recent = 0 if is_last else room.recent >> attempt
             plan = _Plan(reason, wish, room if is_last else None)
-            smaller = await self._summarised(conversation, build, recorder, recent, plan)
+            smaller = await self._summarise(conversation, build, recorder, recent, plan)
             if smaller is not None:
                 conversation, tokens = smaller
             attempt += 1
@@ -293,7 +293,7 @@ class Compactor:
         after = self._count(await build(session, conversation.messages))
         if after > tokens * (1 - _LEAST_SAVED):
             return None
-        calls = sum(prunable(part) for message in kept[:place] for part in message.tool_calls)
+        calls = sum(is_prunable(part) for message in kept[:place] for part in message.tool_calls)
         await recorder.append(
             SessionUpdated(changes=SessionChanges(pruned_to=mark)),
             ContextPruned(
@@ -316,7 +316,7 @@ class Compactor:
                     return at
         return 0
 
-    async def _summarised(
+    async def _summarise(
         self,
         conversation: Conversation,
         build: Build,
@@ -326,8 +326,8 @@ class Compactor:
     ) -> tuple[Conversation, int] | None:
         """Put a summary in the place of the older part; `None` if there is none, or no gain."""
         kept = after_compaction(conversation.messages)
-        older = kept[: self._summary_place(kept, recent)]
-        is_summary = not self._older(conversation, recent)
+        older = kept[: self._find_summary_place(kept, recent)]
+        is_summary = not self._select_older(conversation, recent)
         if is_summary and (plan.fit is None or not older):
             return None
         wish = plan.wish
@@ -335,13 +335,15 @@ class Compactor:
         if wish.summary:
             summary = Summary(text=wish.summary, provider="hook")
         elif is_summary:
-            summary = _summary_in(older, kept[len(older) :])
+            summary = _find_summary(older, kept[len(older) :])
         else:
             usable = compute_room(self._info).usable
             summary = await summarise(self._model, older, usable=usable, focus=wish.focus)
         first = best = None
-        for made in _versions(summary, older, plan):
-            message = self._message(conversation, made, older, kept[len(older) :], plan.reason)
+        for made in _iterate_versions(summary, older, plan):
+            message = self._parse_message(
+                conversation, made, older, kept[len(older) :], plan.reason
+            )
             smaller = msgspec.structs.replace(
                 conversation, messages=(*conversation.messages, message)
             )
@@ -360,13 +362,13 @@ class Compactor:
         await self._store(recorder, best.message, older, plan.reason, before, best.after)
         return best.smaller, best.after
 
-    def _older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
+    def _select_older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
         """Return what a summary would stand for; nothing if that is a summary already."""
         kept = after_compaction(conversation.messages)
-        older = kept[: self._summary_place(kept, recent)]
+        older = kept[: self._find_summary_place(kept, recent)]
         return older if any(read_compaction(message) is None for message in older) else ()
 
-    def _summary_place(self, kept: Sequence[Message], recent: int) -> int:
+    def _find_summary_place(self, kept: Sequence[Message], recent: int) -> int:
         """The place where the part that stays word for word begins.
 
         Something always stays, unless nothing shall and the newest message is a step of the
@@ -381,7 +383,7 @@ class Compactor:
                 return min(at + 1, len(kept) - 1)
         return 0
 
-    def _message(
+    def _parse_message(
         self,
         conversation: Conversation,
         summary: Summary,
@@ -391,15 +393,15 @@ class Compactor:
     ) -> Message:
         earlier = read_compaction(older[-1])
         part = CompactionPart(
-            id=new_id("prt"),
-            summary=_framed(summary.text, older, newer),
+            id=make_id("prt"),
+            summary=_frame(summary.text, older, newer),
             is_automatic=reason != "requested",
             # A summary of a summary stands where that stood, not where it is stored.
             up_to_message_id=earlier.up_to_message_id if earlier is not None else older[-1].id,
             is_extractive=summary.is_extractive,
         )
         message = Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id=conversation.session.id,
             role="user",
             parts=(part,),
@@ -423,7 +425,7 @@ class Compactor:
         part = read_compaction(message)
         assert part is not None
         await recorder.append(
-            MessageCreated(message=stored(message)),
+            MessageCreated(message=strip_session(message)),
             SessionCompacted(
                 message_id=message.id,
                 up_to_message_id=part.up_to_message_id,
@@ -442,14 +444,14 @@ class Compactor:
         return self._model.count_tokens(ModelRequest(messages=(message,)))
 
 
-def _versions(summary: Summary, older: Sequence[Message], plan: _Plan) -> Iterator[Summary]:
+def _iterate_versions(summary: Summary, older: Sequence[Message], plan: _Plan) -> Iterator[Summary]:
     """Yield summaries to try, the best one first; shorter ones where it has to fit."""
     yield summary
     yield extract(older)
     if plan.fit is not None:
         for share in _SHARES:
             yield msgspec.structs.replace(
-                summary, text=middle_cut(summary.text, len(summary.text) // share)
+                summary, text=cut_middle(summary.text, len(summary.text) // share)
             )
 
 
@@ -463,7 +465,7 @@ def _is_worth_it(after: int, before: int, plan: _Plan) -> bool:
     return plan.reason == "refused" and after <= before * (1 - _LEAST_SAVED)
 
 
-def _summary_in(older: Sequence[Message], newer: Sequence[Message]) -> Summary:
+def _find_summary(older: Sequence[Message], newer: Sequence[Message]) -> Summary:
     """Return the summary that stands in messages which hold nothing else."""
     part = read_compaction(older[-1])
     assert part is not None
@@ -513,9 +515,9 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
     return size <= limit
 
 
-def _framed(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:
+def _frame(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:
     """Return a summary with what the model must know to go on."""
-    lines = [_HEAD + inside("conversation_summary", text.strip())]
+    lines = [_HEAD + format_inside("conversation_summary", text.strip())]
     skills = sorted(
         {
             str(part.metadata["skill"])

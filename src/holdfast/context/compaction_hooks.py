@@ -14,7 +14,7 @@ from holdfast.hooks import (
     ContextBeforeCompaction,
     Hooks,
     Replace,
-    text_of,
+    read_text_of,
 )
 from holdfast.messages import Message, read_compaction
 from holdfast.sessions import Session
@@ -66,7 +66,7 @@ class CompactionHooks(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(fired.verdict, Cancel):
             refused = HookRefused(hook=fired.hook, point=asked.point, reason=fired.verdict.reason)
             return CompactionWish(refused=refused)
-        summary = text_of(fired.verdict.value) if isinstance(fired.verdict, Replace) else ""
+        summary = read_text_of(fired.verdict.value) if isinstance(fired.verdict, Replace) else ""
         return CompactionWish(focus=fired.payload.focus, summary=summary.strip())
 
     async def after(

@@ -118,7 +118,7 @@ class HistoryView:
                 built = None
         if built is None:
             kept = after_compaction([*base, *tail])
-            prune_end = _place_after(kept, pruned_to) if pruned_to else 0
+            prune_end = _find_place_after(kept, pruned_to) if pruned_to else 0
             earlier, made = made, {}
             shown, loaded = _show(kept, prune_end, frozenset(), earlier, made)
             built = _Built(base, tail[:], pruned_to, shown, (), loaded, made)
@@ -191,7 +191,7 @@ def _make(message: Message, is_pruned: bool) -> _Shown:
             is_done = part.state == "completed"
             results.append(part if is_done and not is_pruned else _as_result(part, is_pruned))
             if part.tool == "skill" and is_done and "skill" in part.metadata:
-                skills += (_skill_key(part),)
+                skills += (_make_skill_key(part),)
         elif not isinstance(part, _UNSEEN):
             seen.append(part)
     asking = message
@@ -211,7 +211,7 @@ def _make(message: Message, is_pruned: bool) -> _Shown:
     return _Shown(message, (asking, answering), skills)
 
 
-def for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
+def prepare_for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tuple[Message, ...]:
     """Return the messages to send: requests and results apart, nothing dangling."""
     return tuple(HistoryView().show(messages, pruned_to=pruned_to))
 
@@ -227,20 +227,20 @@ def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
         if part is None:
             continue
         has_any = True
-        start = _place_after(messages[:at], part.up_to_message_id)
+        start = _find_place_after(messages[:at], part.up_to_message_id)
         if start:
             later = [m for m in messages[start:] if read_compaction(m) is None]
             return [messages[at], *later]
     return [m for m in messages if read_compaction(m) is None] if has_any else messages
 
 
-def prunable(part: ToolPart) -> bool:
+def is_prunable(part: ToolPart) -> bool:
     """Say whether a result is long enough, and not of a kind that must stay."""
     is_long = len(part.output) > PRUNE_CHARS or bool(part.attachments)
     return part.state == "completed" and is_long and part.tool not in PROTECTED_TOOLS
 
 
-def _place_after(messages: Sequence[Message], message_id: str) -> int:
+def _find_place_after(messages: Sequence[Message], message_id: str) -> int:
     """The place behind a message; 0 if it is not there."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].id == message_id:
@@ -251,7 +251,7 @@ def _place_after(messages: Sequence[Message], message_id: str) -> int:
 def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     if part.state not in ("completed", "error"):
         return msgspec.structs.replace(part, state="error", error=_NOT_EXECUTED)
-    if is_pruned and prunable(part):
+    if is_pruned and is_prunable(part):
         note = (
             f"(The output of this call, {len(part.output)} characters, is no longer shown. "
             "Call the tool again if you need it.)"
@@ -260,7 +260,7 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     return part
 
 
-def _skill_key(part: ToolPart) -> str:
+def _make_skill_key(part: ToolPart) -> str:
     return f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
 
 
@@ -273,7 +273,7 @@ def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ..
     parts: list[Part] = []
     for part in answering.parts:
         if isinstance(part, ToolPart) and part.tool == "skill" and "skill" in part.metadata:
-            key = _skill_key(part)
+            key = _make_skill_key(part)
             if key in loaded:
                 note = f"The skill {part.metadata['skill']} is loaded already, see above."
                 part = msgspec.structs.replace(part, output=note)

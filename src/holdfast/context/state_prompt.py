@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.context.steps import harmless, inside
+from holdfast.context.steps import format_inside, make_harmless
 from holdfast.state import StateManager
 
 STATE_MARK: Final = "{state:"
@@ -41,12 +41,12 @@ async def _shown(address: str, default: str | None, state: StateManager) -> str:
         return default or ""
     value = entry.value
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = harmless(text)
+    text = make_harmless(text)
     if len(text) > _MOST_CHARS:
         text = f"{text[:_MOST_CHARS]} (cut after {_MOST_CHARS} characters)"
     if "untrusted" not in entry.labels:
         return text
-    return f"<{_TAG}>{inside(_TAG, text)}</{_TAG}>"
+    return f"<{_TAG}>{format_inside(_TAG, text)}</{_TAG}>"
 
 
 __all__ = ["STATE_MARK", "render_state"]

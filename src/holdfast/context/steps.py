@@ -26,7 +26,7 @@ from holdfast.context.history import HistoryView
 from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart, read_compaction
 from holdfast.sessions import Session
-from holdfast.skills import Skill, catalog_text, levels
+from holdfast.skills import Skill, list_levels, render_catalog
 from holdfast.tools import Tool, Workspace
 
 _FILE = "AGENTS.md"
@@ -84,7 +84,7 @@ class ContextDraft(msgspec.Struct, kw_only=True):
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""
         if text or note:
-            self.sections.append(_section(name, text, note))
+            self.sections.append(_make_section(name, text, note))
 
 
 class ContextStep(Protocol):
@@ -139,7 +139,7 @@ def count_steady(steps: Sequence[ContextStep]) -> int:
     return count
 
 
-def view_of(steps: Sequence[ContextStep]) -> HistoryView | None:
+def make_view(steps: Sequence[ContextStep]) -> HistoryView | None:
     """Return what alone shows a conversation from one request to the next; `None` if more do.
 
     Steps behind the history belong here that do nothing new as long as nobody asks anything
@@ -171,7 +171,9 @@ class EnvironmentStep:
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
         session = draft.session
-        draft.add(self.name, _environment(session.directory, int(session.time_created // _DAY_S)))
+        draft.add(
+            self.name, _describe_environment(session.directory, int(session.time_created // _DAY_S))
+        )
 
 
 class FoundInstructions(NamedTuple):
@@ -203,7 +205,7 @@ class ProjectInstructions:
             if len(self._levels) >= _KEPT_FILES:
                 self._levels.clear()
             names = (_FILE, _FALLBACK)
-            files = [level / name for level in levels(directory) for name in names]
+            files = [level / name for level in list_levels(directory) for name in names]
             places = self._levels[directory] = tuple([(str(file), file) for file in files])
         for name, path in places:
             try:
@@ -222,7 +224,7 @@ class ProjectInstructions:
         Opened as tools open files: beneath the project's root, links out of it refused. A
         file that cannot be read gives an empty text and the reason. Blocks for a moment.
         """
-        read = self._load(levels(directory)[-1], found.path)
+        read = self._load(list_levels(directory)[-1], found.path)
         if len(self._read) >= _KEPT_FILES:
             self._read.clear()
         self._read[found.name] = (found.stamp, read)
@@ -234,7 +236,7 @@ class ProjectInstructions:
                 data = stream.read(self._max_bytes + 1)
         except (HoldfastError, OSError) as error:
             return "", f"{path.name} was not read: {error}"
-        text = harmless(data[: self._max_bytes].decode("utf-8", "replace")).strip()
+        text = make_harmless(data[: self._max_bytes].decode("utf-8", "replace")).strip()
         if len(data) > self._max_bytes:
             return text, f"cut after {self._max_bytes} bytes"
         return text, ""
@@ -260,7 +262,7 @@ class InstructionsStep:
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
-        draft.add(self.name, _tagged(text, found.path.name) if text else "", note=note)
+        draft.add(self.name, _tag(text, found.path.name) if text else "", note=note)
 
 
 class SkillsStep:
@@ -281,7 +283,7 @@ class SkillsStep:
         if "skill" not in draft.tools:
             draft.add(self.name, "", note=f"{len(draft.skills)} skills, but no right to load them")
             return
-        text, left_out = catalog_text(draft.skills, max_chars=self._max_chars)
+        text, left_out = render_catalog(draft.skills, max_chars=self._max_chars)
         note = f"{left_out} skills do not fit" if left_out else ""
         draft.add(self.name, text, note=note)
 
@@ -330,7 +332,7 @@ class RecallStep:
 
     async def apply(self, draft: ContextDraft) -> None:
         """Choose the memories; a later step shows them."""
-        place = _last_request(draft.messages)
+        place = _find_last_request(draft.messages)
         if draft.memories or place == len(draft.messages):
             return
         request = draft.messages[place]
@@ -360,7 +362,9 @@ class MemoriesStep:
         lines: list[str] = []
         room = self._max_chars
         for memory in draft.memories:
-            line = f"- {inside('memories', harmless(' '.join(_said(memory).split())))}"
+            line = (
+                f"- {format_inside('memories', make_harmless(' '.join(_render(memory).split())))}"
+            )
             if len(line) > room:
                 break
             lines.append(line)
@@ -371,7 +375,7 @@ class MemoriesStep:
         left_out = len(draft.memories) - len(lines)
         note = f"{len(lines)} memories, {len(text)} characters of the history"
         draft.add(self.name, "", note=f"{note}; {left_out} do not fit" if left_out else note)
-        place = _last_request(draft.messages)
+        place = _find_last_request(draft.messages)
         remembered = Message(
             id="memories",
             session_id=draft.session.id,
@@ -381,13 +385,13 @@ class MemoriesStep:
         draft.messages = (*draft.messages[:place], remembered, *draft.messages[place:])
 
 
-def _said(memory: MemoryLike) -> str:
+def _render(memory: MemoryLike) -> str:
     """Return what is remembered, after the name of who said it where that is known."""
     speaker = getattr(memory, "speaker", "")
     return f"{speaker}: {memory.content}" if speaker else memory.content
 
 
-def default_steps() -> tuple[ContextStep, ...]:
+def list_default_steps() -> tuple[ContextStep, ...]:
     """Return fresh steps in their order."""
     return (
         PromptStep(),
@@ -401,29 +405,29 @@ def default_steps() -> tuple[ContextStep, ...]:
 
 
 @functools.lru_cache(maxsize=128)
-def _section(name: str, text: str, note: str) -> Section:
+def _make_section(name: str, text: str, note: str) -> Section:
     return Section(name=name, text=text, note=note)
 
 
 @functools.lru_cache(maxsize=16)
-def _tagged(text: str, file: str) -> str:
+def _tag(text: str, file: str) -> str:
     tag = "project-instructions"
-    return f'<{tag} file="{file}">\n{inside(tag, text)}\n</{tag}>'
+    return f'<{tag} file="{file}">\n{format_inside(tag, text)}\n</{tag}>'
 
 
 @functools.lru_cache(maxsize=256)
-def _environment(directory: str, day: int) -> str:
+def _describe_environment(directory: str, day: int) -> str:
     began = datetime.datetime.fromtimestamp(day * _DAY_S, datetime.UTC)
     return (
         "<environment>\n"
-        f"Working directory: {harmless(directory)}\n"
+        f"Working directory: {make_harmless(directory)}\n"
         f"Platform: {platform.system().lower()}\n"
         f"Session began: {began:%Y-%m-%d} (UTC)\n"
         "</environment>"
     )
 
 
-def _last_request(messages: Sequence[Message]) -> int:
+def _find_last_request(messages: Sequence[Message]) -> int:
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         if message.role == "user" and read_compaction(message) is None:
@@ -431,7 +435,7 @@ def _last_request(messages: Sequence[Message]) -> int:
     return len(messages)
 
 
-def harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Return foreign text without control characters and marks that hide or reorder it.
 
     Against prompt injection that a person who reads the same text would not see.
@@ -439,6 +443,6 @@ def harmless(text: str) -> str:
     return re.sub(_UNSAFE, "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def inside(tag: str, text: str) -> str:
+def format_inside(tag: str, text: str) -> str:
     """Return foreign text that cannot close the tag around it."""
     return re.sub(rf"<(?=/\s*{re.escape(tag)})", "&lt;", text, flags=re.IGNORECASE)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.context.steps import inside
+from holdfast.context.steps import format_inside
 from holdfast.errors import LLMContentFiltered, LLMContextTooLong, LLMProtocolError
 from holdfast.messages import FilePart, Message, TextPart, TokenUsage, ToolPart, read_compaction
 from holdfast.providers import Finished, Model, ModelRequest, OpenedStream
@@ -56,32 +56,32 @@ async def summarise(
     if not model.info.is_llm:
         return extract(messages)
     try:
-        return await _by_model(model, messages, usable=usable, focus=focus)
+        return await _summarize_by_model(model, messages, usable=usable, focus=focus)
     except (LLMContextTooLong, LLMContentFiltered, LLMProtocolError):
         return extract(messages)
 
 
-async def _by_model(
+async def _summarize_by_model(
     model: Model, messages: Sequence[Message], *, usable: int, focus: str
 ) -> Summary:
     texts = [text for message in messages if (text := render(message))]
     size = max(1_000, usable * 2)  # characters: some two per token leaves a wide margin
     for _ in range(3):
         try:
-            return await _in_steps(model, _chunks(texts, size), focus)
+            return await _summarize_in_steps(model, _split_chunks(texts, size), focus)
         except LLMContextTooLong:
             size //= 3
     detail = "even a part of the conversation was too long to be summarised"
     raise LLMContextTooLong(model=model.info.model, detail=detail)
 
 
-async def _in_steps(model: Model, chunks: list[str], focus: str) -> Summary:
+async def _summarize_in_steps(model: Model, chunks: list[str], focus: str) -> Summary:
     """Summarise chunk after chunk, each with the summary of those before it."""
     text, usage, answer = "", TokenUsage(), None
     for chunk in chunks:
         before = f"<summary_so_far>\n{text}\n</summary_so_far>\n\n" if text else ""
         wish = f"\n\nPay special attention to: {focus}" if focus else ""
-        material = inside("conversation", chunk)
+        material = format_inside("conversation", chunk)
         ask = f"{before}<conversation>\n{material}\n</conversation>\n\nWrite the summary.{wish}"
         answer = await _ask(model, ask)
         usage += answer.usage or TokenUsage()
@@ -98,7 +98,7 @@ async def _ask(model: Model, text: str) -> Message:
     request = ModelRequest(
         messages=(question,),
         system=_SYSTEM,
-        max_output_tokens=min(info.max_output_tokens, _most_output(info.context_window)),
+        max_output_tokens=min(info.max_output_tokens, _compute_most_output(info.context_window)),
     )
     async with OpenedStream(model, request, deltas=False) as stream:
         async for delta in stream:
@@ -108,23 +108,23 @@ async def _ask(model: Model, text: str) -> Message:
     raise LLMProtocolError(provider=model.info.provider, detail=detail)
 
 
-def _most_output(window: int) -> int:
+def _compute_most_output(window: int) -> int:
     """Return how long a summary may be: an eighth of the window, of a small one a quarter."""
     return max(window // 8, min(256, window // 4))
 
 
-def _chunks(texts: Sequence[str], size: int) -> list[str]:
+def _split_chunks(texts: Sequence[str], size: int) -> list[str]:
     """Join texts into pieces of at most `size` characters, and not too many of them."""
     most = size * _MOST_CHUNKS
     total = sum(len(text) + 2 for text in texts)
     if total > most:
         share = max(80, most // max(1, len(texts)) - 2)
-        texts = [middle_cut(text, share) for text in texts]
+        texts = [cut_middle(text, share) for text in texts]
     chunks: list[str] = []
     current: list[str] = []
     room = size
     for text in texts:
-        text = middle_cut(text, size)
+        text = cut_middle(text, size)
         if current and len(text) + 2 > room:
             chunks.append("\n\n".join(current))
             current, room = [], size
@@ -144,14 +144,14 @@ def render(message: Message) -> str:
     lines: list[str] = []
     for part in message.parts:
         if isinstance(part, TextPart) and part.text.strip():
-            lines.append(f"[{message.role}] {middle_cut(part.text.strip(), _TEXT_CHARS)}")
+            lines.append(f"[{message.role}] {cut_middle(part.text.strip(), _TEXT_CHARS)}")
         elif isinstance(part, FilePart):
             lines.append(f"[{message.role}] (file {part.name or part.media_type})")
         elif isinstance(part, ToolPart):
             given = part.raw_input or msgspec.json.encode(part.input).decode()
             result = part.error or part.output
-            lines.append(f"[call] {part.tool} {middle_cut(given, _OUTPUT_CHARS)}")
-            lines.append(f"[result: {part.state}] {middle_cut(result, _OUTPUT_CHARS)}")
+            lines.append(f"[call] {part.tool} {cut_middle(given, _OUTPUT_CHARS)}")
+            lines.append(f"[result: {part.state}] {cut_middle(result, _OUTPUT_CHARS)}")
     return "\n".join(lines)
 
 
@@ -166,23 +166,23 @@ def extract(messages: Sequence[Message]) -> Summary:
         if part is not None:
             earlier = part.summary
         elif message.role == "user" and message.text.strip():
-            requests.append(_one_line(message.text))
+            requests.append(_format_one_line(message.text))
         elif message.role == "assistant":
             if message.text.strip():
-                answers.append(_one_line(message.text))
+                answers.append(_format_one_line(message.text))
             for call in message.tool_calls:
-                key = _one_line(f"{call.tool} {call.title or _arguments(call)}")
+                key = _format_one_line(f"{call.tool} {call.title or _format_arguments(call)}")
                 calls[key] = call.state
     lines = ["(Picked out of the conversation by fixed rules; no language model wrote this.)"]
     if earlier:
-        lines += ["", "## Before", middle_cut(earlier, 4_000)]
-    lines += _listed("What was asked", requests, 20)
-    lines += _listed("What was called", [f"{k} ({state})" for k, state in calls.items()], 30)
-    lines += _listed("What was answered", answers, 10)
+        lines += ["", "## Before", cut_middle(earlier, 4_000)]
+    lines += _list_items("What was asked", requests, 20)
+    lines += _list_items("What was called", [f"{k} ({state})" for k, state in calls.items()], 30)
+    lines += _list_items("What was answered", answers, 10)
     return Summary(text="\n".join(lines), is_extractive=True)
 
 
-def _listed(title: str, items: Sequence[str], most: int) -> list[str]:
+def _list_items(title: str, items: Sequence[str], most: int) -> list[str]:
     if not items:
         return []
     left = len(items) - most
@@ -190,16 +190,16 @@ def _listed(title: str, items: Sequence[str], most: int) -> list[str]:
     return ["", f"## {title}", *([f"- ({left} earlier ones left out)"] if left > 0 else []), *shown]
 
 
-def _arguments(call: ToolPart) -> str:
+def _format_arguments(call: ToolPart) -> str:
     return ", ".join(f"{key}={value}" for key, value in call.input.items())
 
 
-def _one_line(text: str) -> str:
+def _format_one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
-def middle_cut(text: str, most: int) -> str:
+def cut_middle(text: str, most: int) -> str:
     """Return a text of at most so many characters, and a few: the middle of a longer one goes."""
     if len(text) <= most:
         return text

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.hooks.facts import follow_facts as follow_facts
     from holdfast.hooks.names import VIEWS as VIEWS
     from holdfast.hooks.names import BusEvent as BusEvent
-    from holdfast.hooks.names import names_of as names_of
+    from holdfast.hooks.names import list_names as list_names
     from holdfast.hooks.notices import NOTIFICATIONS as NOTIFICATIONS
     from holdfast.hooks.notices import Notification as Notification
     from holdfast.hooks.notices import Progress as Progress
@@ -85,13 +85,13 @@ if TYPE_CHECKING:
     from holdfast.hooks.points import WorkflowComplete as WorkflowComplete
     from holdfast.hooks.points import WorkflowError as WorkflowError
     from holdfast.hooks.points import list_points as list_points
-    from holdfast.hooks.points import points_matching as points_matching
+    from holdfast.hooks.points import match_points as match_points
     from holdfast.hooks.registry import Fired as Fired
     from holdfast.hooks.registry import Hook as Hook
     from holdfast.hooks.registry import HookRecorder as HookRecorder
     from holdfast.hooks.registry import Hooks as Hooks
+    from holdfast.hooks.registry import read_text_of as read_text_of
     from holdfast.hooks.registry import record_nothing as record_nothing
-    from holdfast.hooks.registry import text_of as text_of
     from holdfast.hooks.scripts import NoScripts as NoScripts
     from holdfast.hooks.scripts import ScriptHook as ScriptHook
     from holdfast.hooks.scripts import ScriptOutcome as ScriptOutcome
@@ -116,7 +116,7 @@ else:
             "events": "HookBroke HookDecided",
             "execution": "ContextData ExecutionContext",
             "facts": "FACT_POINTS follow_facts",
-            "names": "VIEWS BusEvent names_of",
+            "names": "VIEWS BusEvent list_names",
             "notices": "NOTIFICATIONS Notification Progress to_notification to_progress",
             "points": (
                 "AgentAfterExecution AgentAfterInit AgentAfterShutdown AgentBeforeExecution "
@@ -130,9 +130,9 @@ else:
                 "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
                 "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "
                 "WorkflowBeforeStart WorkflowCheckpointReached WorkflowComplete WorkflowError "
-                "list_points points_matching"
+                "list_points match_points"
             ),
-            "registry": "Fired Hook HookRecorder Hooks record_nothing text_of",
+            "registry": "Fired Hook HookRecorder Hooks record_nothing read_text_of",
             "scripts": "NoScripts ScriptHook ScriptOutcome ScriptRunner",
             "subscription": "QueueOptions Subscription SubscriptionStats",
             "verdicts": "CONTINUE Cancel Continue Modify Replace Retry Verdict",

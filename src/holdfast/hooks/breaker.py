@@ -52,7 +52,7 @@ class HookBreaker:
         """The hook answered; it is whole again."""
         self._in_row, self._open_until, self._is_probing = 0, None, False
 
-    def abandoned(self) -> None:
+    def mark_abandoned(self) -> None:
         """The call was cancelled from outside; that says nothing about the hook."""
         self._is_probing = False
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import EventRejected, StorageError, UsageError
-from holdfast.hooks.names import BusEvent, is_name_of_facts, matches, names_of, view_of
+from holdfast.hooks.names import BusEvent, is_name_of_facts, list_names, make_view, matches
 from holdfast.hooks.points import EventAfterEmit, EventBeforeEmit, EventHandlerError
 from holdfast.hooks.registry import Hooks
 from holdfast.hooks.subscription import (
@@ -26,10 +26,10 @@ from holdfast.hooks.subscription import (
     Subscription,
     Wanted,
     handling,
-    outside_handlers,
+    leave_handlers,
 )
 from holdfast.hooks.verdicts import Cancel
-from holdfast.journal import Journal, checked_patterns
+from holdfast.journal import Journal, check_patterns
 
 _PAGE = 500
 _WAIT_S = 30.0
@@ -136,10 +136,10 @@ class EventBus:
         Raises:
             UsageError: a pattern means nothing, or the handler cannot be called.
         """
-        given = checked_patterns(patterns)
+        given = check_patterns(patterns)
         if not callable(handler):
             raise UsageError(detail=f"A handler is a function, not {handler!r:.80}.")
-        now = await self._journal.last_seq()
+        now = await self._journal.read_last_seq()
         if self._pump is None or self._pump.done():
             self._cursor = max(self._cursor, now)
         start = now if after is None else after
@@ -155,11 +155,11 @@ class EventBus:
         )
         self._subscriptions.append(subscription)
         subscription.start(
-            self._journal, lambda: self._cursor, self._on_handler_error, self._made_progress
+            self._journal, lambda: self._cursor, self._on_handler_error, self._note_progress
         )
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(
-                self._feed(), name="event-bus", context=outside_handlers()
+                self._feed(), name="event-bus", context=leave_handlers()
             )
         return subscription
 
@@ -245,7 +245,7 @@ class EventBus:
             if isinstance(fired.verdict, Cancel):
                 return False
             content = fired.payload.data
-        event = self._event(name, content, where)
+        event = self._make_event(name, content, where)
         takers = [each for each in self._subscriptions if each.wanted.takes(event)]
         refused = [each.name for each in takers if not await each.offer_or_wait(event)]
         if self._hooks.has(EventAfterEmit):
@@ -269,7 +269,7 @@ class EventBus:
         """
         if not self._subscriptions:
             return
-        event = self._event(name, data, where)
+        event = self._make_event(name, data, where)
         for each in self._subscriptions:
             if each.wanted.takes(event):
                 each.offer(event)
@@ -303,13 +303,13 @@ class EventBus:
             if not page:
                 break
             cursor = page[-1].session_seq if session_id else page[-1].seq
-            found += [view_of(each, each.kind) for each in page if wanted.name_for(each)]
+            found += [make_view(each, each.kind) for each in page if wanted.name_for(each)]
         return found[:limit]
 
     @staticmethod
     def names(event: BusEvent) -> tuple[str, ...]:
         """Return every name under which an event appears."""
-        return names_of(event.fact) if event.fact is not None else (event.name,)
+        return list_names(event.fact) if event.fact is not None else (event.name,)
 
     # --- ending -----------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class EventBus:
         """
         if handling.get() is not None:
             raise UsageError(detail="A handler cannot wait for all handlers to be done.")
-        seq = await self._journal.last_seq()
+        seq = await self._journal.read_last_seq()
         if self._progress is None:
             self._progress = asyncio.Event()
         while not all(each.is_settled(seq) for each in self._subscriptions):
@@ -356,11 +356,11 @@ class EventBus:
                 self._cursor = event.seq
                 for subscription in self._subscriptions:
                     subscription.offer_fact(event)
-            self._made_progress()
+            self._note_progress()
             if not page:
                 await self._journal.store.changed(self._cursor, _WAIT_S)
 
-    def _event(self, name: str, data: JsonObject, where: Where) -> BusEvent:
+    def _make_event(self, name: str, data: JsonObject, where: Where) -> BusEvent:
         try:
             content = msgspec.json.encode(data)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -389,7 +389,7 @@ class EventBus:
             )
             await self._hooks.notify(told)
 
-    def _made_progress(self) -> None:
+    def _note_progress(self) -> None:
         if self._progress is not None:
             self._progress.set()
 

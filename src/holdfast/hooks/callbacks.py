@@ -69,7 +69,7 @@ class Callbacks(msgspec.Struct, frozen=True, kw_only=True):
 _Adapted: TypeAlias = Callable[[Any], Any]
 
 
-def _adapted(
+def _adapt(
     function: Callable[..., Any],
     arguments: Callable[[Any], tuple[Any, ...]],
     verdict: Callable[[Any, Any], Verdict],
@@ -91,29 +91,29 @@ def _adapted(
 
 
 def _before_agent(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(
+    return _adapt(
         function, lambda p: (p.agent, p.message), lambda p, answer: p.modify(message=answer)
     )
 
 
 def _after_agent(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(
+    return _adapt(
         function, lambda p: (p.agent, p.response), lambda p, answer: p.modify(response=answer)
     )
 
 
 def _before_model(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(function, lambda p: (p.agent, p.messages), lambda p, answer: Replace(answer))
+    return _adapt(function, lambda p: (p.agent, p.messages), lambda p, answer: Replace(answer))
 
 
 def _after_model(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(
+    return _adapt(
         function, lambda p: (p.agent, p.message), lambda p, answer: p.modify(message=answer)
     )
 
 
 def _before_tool(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(
+    return _adapt(
         function,
         lambda p: (p.tool, p.arguments),
         lambda p, answer: (
@@ -123,6 +123,4 @@ def _before_tool(function: Callable[..., Any]) -> _Adapted:
 
 
 def _after_tool(function: Callable[..., Any]) -> _Adapted:
-    return _adapted(
-        function, lambda p: (p.tool, p.output), lambda p, answer: p.modify(output=answer)
-    )
+    return _adapt(function, lambda p: (p.tool, p.output), lambda p, answer: p.modify(output=answer))

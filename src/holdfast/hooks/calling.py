@@ -26,7 +26,7 @@ async def call_limited(function: Callable[..., Any], *args: object, timeout_s: f
         async with asyncio.timeout(timeout_s):
             if _is_async(function):
                 return await function(*args)
-            answer = await _in_thread(function, *args)
+            answer = await _run_in_thread(function, *args)
             return await answer if inspect.isawaitable(answer) else answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -42,7 +42,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-async def _in_thread(function: Callable[..., Any], *args: object) -> object:
+async def _run_in_thread(function: Callable[..., Any], *args: object) -> object:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     context = contextvars.copy_context()

@@ -62,7 +62,7 @@ class ContextData(msgspec.Struct, eq=False):
 
     def __iter__(self) -> Iterator[str]:
         """The names of all values, sorted."""
-        return iter(sorted(key for key in self._keys() if key in self))
+        return iter(sorted(key for key in self._list_keys() if key in self))
 
     def __len__(self) -> int:
         """How many values there are."""
@@ -76,7 +76,7 @@ class ContextData(msgspec.Struct, eq=False):
         """Return all values as plain JSON."""
         return {key: self.get(key, object) for key in self}
 
-    def flattened(self) -> ContextData:
+    def flatten(self) -> ContextData:
         """Return a copy with all values that are seen here, bound to nobody."""
         copy = ContextData()
         copy._own = {key: self._find(key) for key in self}
@@ -87,8 +87,8 @@ class ContextData(msgspec.Struct, eq=False):
             return self._own[key]
         return self._parent._find(key) if self._parent is not None else None
 
-    def _keys(self) -> frozenset[str]:
-        inherited = self._parent._keys() if self._parent is not None else frozenset()
+    def _list_keys(self) -> frozenset[str]:
+        inherited = self._parent._list_keys() if self._parent is not None else frozenset()
         return inherited | frozenset(self._own)
 
 
@@ -106,9 +106,9 @@ class _Services(msgspec.Struct, eq=False):
             return self._own[kind]
         return self._parent.find(kind) if self._parent is not None else _MISSING
 
-    def flattened(self) -> _Services:
+    def flatten(self) -> _Services:
         copy = _Services()
-        copy._own = {**(self._parent.flattened()._own if self._parent else {}), **self._own}
+        copy._own = {**(self._parent.flatten()._own if self._parent else {}), **self._own}
         return copy
 
 
@@ -188,7 +188,7 @@ class ExecutionContext:
 
     def copy(self, **ids: str) -> ExecutionContext:
         """Return an independent one with everything that is here now."""
-        return self._with(ids, self.data.flattened(), self._services.flattened())
+        return self._with(ids, self.data.flatten(), self._services.flatten())
 
     def share(self, **ids: str) -> ExecutionContext:
         """Return one with the very same data and services; only its ids may differ."""

@@ -49,7 +49,7 @@ async def follow_facts(bus: EventBus, hooks: Hooks) -> Subscription:
     return await bus.subscribe(tuple(_MAKERS), tell, name="hooks")
 
 
-def _ids(event: BusEvent) -> dict[str, str]:
+def _read_ids(event: BusEvent) -> dict[str, str]:
     return {
         "session_id": event.session_id,
         "run_id": event.run_id,
@@ -57,54 +57,54 @@ def _ids(event: BusEvent) -> dict[str, str]:
     }
 
 
-def _started(event: BusEvent, data: JsonObject) -> HookPayload:
-    return SessionStart(**_ids(event), title=str(data.get("title", "")))
+def _tell_started(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionStart(**_read_ids(event), title=str(data.get("title", "")))
 
 
-def _archived(event: BusEvent, data: JsonObject) -> HookPayload:
-    return SessionEnd(**_ids(event), how="archived", reason=str(data.get("reason", "")))
+def _tell_archived(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionEnd(**_read_ids(event), how="archived", reason=str(data.get("reason", "")))
 
 
-def _deleted(event: BusEvent, data: JsonObject) -> HookPayload:
-    where = {**_ids(event), "session_id": str(data.get("session_id", ""))}
+def _tell_deleted(event: BusEvent, data: JsonObject) -> HookPayload:
+    where = {**_read_ids(event), "session_id": str(data.get("session_id", ""))}
     return SessionEnd(**where, how="deleted", reason=str(data.get("reason", "")))
 
 
-def _state_changed(event: BusEvent, data: JsonObject) -> HookPayload:
+def _tell_state_changed(event: BusEvent, data: JsonObject) -> HookPayload:
     how = str(data.get("state", ""))
-    return SessionEnd(**_ids(event), how=how, reason=str(data.get("reason", "")))
+    return SessionEnd(**_read_ids(event), how=how, reason=str(data.get("reason", "")))
 
 
-def _restored(event: BusEvent, data: JsonObject) -> HookPayload:
-    return SessionRestore(**_ids(event), reason=str(data.get("reason", "")))
+def _tell_restored(event: BusEvent, data: JsonObject) -> HookPayload:
+    return SessionRestore(**_read_ids(event), reason=str(data.get("reason", "")))
 
 
-def _registered(event: BusEvent, data: JsonObject) -> HookPayload:
+def _tell_registered(event: BusEvent, data: JsonObject) -> HookPayload:
     name = str(data.get("agent", {}).get("name", ""))
     return SystemConfigurationChange(what="agent", name=name, change="registered", agent=name)
 
 
-def _removed(event: BusEvent, data: JsonObject) -> HookPayload:
+def _tell_removed(event: BusEvent, data: JsonObject) -> HookPayload:
     name = str(data.get("name", ""))
     return SystemConfigurationChange(what="agent", name=name, change="removed", agent=name)
 
 
-def _failed(event: BusEvent, data: JsonObject) -> HookPayload | None:
+def _tell_failed(event: BusEvent, data: JsonObject) -> HookPayload | None:
     error = data.get("error", {})
     code = str(error.get("code", ""))
     if not code.startswith(_LIMITS):
         return None
-    return SystemResourceLimit(**_ids(event), limit=code, detail=str(error.get("message", "")))
+    return SystemResourceLimit(**_read_ids(event), limit=code, detail=str(error.get("message", "")))
 
 
-def _rate_limited(event: BusEvent, data: JsonObject) -> HookPayload:
+def _tell_rate_limited(event: BusEvent, data: JsonObject) -> HookPayload:
     detail = f"{data.get('provider', '')}:{data.get('model', '')} {data.get('rule', '')}".strip()
-    return SystemResourceLimit(**_ids(event), limit=event.name, detail=detail)
+    return SystemResourceLimit(**_read_ids(event), limit=event.name, detail=detail)
 
 
-def _denied(event: BusEvent, data: JsonObject) -> HookPayload:
+def _make_denied(event: BusEvent, data: JsonObject) -> HookPayload:
     return SystemSecurityViolation(
-        **_ids(event),
+        **_read_ids(event),
         tool=str(data.get("tool", "")),
         permission=str(data.get("permission", "")),
         targets=tuple(str(target) for target in data.get("targets", ())),
@@ -112,23 +112,23 @@ def _denied(event: BusEvent, data: JsonObject) -> HookPayload:
     )
 
 
-def _violated(event: BusEvent, data: JsonObject) -> HookPayload | None:
+def _tell_violated(event: BusEvent, data: JsonObject) -> HookPayload | None:
     # What rules refuse is told by `permission.denied` already.
     if data.get("source") not in ("tool", "sandbox"):
         return None
-    return _denied(event, data)
+    return _make_denied(event, data)
 
 
 _MAKERS: dict[str, Callable[[BusEvent, Any], HookPayload | None]] = {
-    "session.created": _started,
-    "session.archived": _archived,
-    "session.deleted": _deleted,
-    "session.state_changed": _state_changed,
-    "session.restored": _restored,
-    "agent.registered": _registered,
-    "agent.removed": _removed,
-    "run.failed": _failed,
-    "provider.rate_limited": _rate_limited,
-    "permission.denied": _denied,
-    "policy.violation": _violated,
+    "session.created": _tell_started,
+    "session.archived": _tell_archived,
+    "session.deleted": _tell_deleted,
+    "session.state_changed": _tell_state_changed,
+    "session.restored": _tell_restored,
+    "agent.registered": _tell_registered,
+    "agent.removed": _tell_removed,
+    "run.failed": _tell_failed,
+    "provider.rate_limited": _tell_rate_limited,
+    "permission.denied": _make_denied,
+    "policy.violation": _tell_violated,
 }

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.journal import Event, known_kinds
+from holdfast.journal import Event, list_known_kinds
 from holdfast.messages import Message, Part, ToolPart
 
 VIEWS: dict[str, tuple[str, ...]] = {
@@ -96,28 +96,32 @@ _created = msgspec.json.Decoder(_Created)
 _updated = msgspec.json.Decoder(_Updated)
 
 
-def names_of(event: Event) -> tuple[str, ...]:
+def list_names(event: Event) -> tuple[str, ...]:
     """Return every name under which a fact appears, its kind first."""
     if event.kind not in VIEWS:
         return (event.kind,)
     try:
-        views = _of_message(event) if event.kind == "message.created" else _of_part(event)
+        views = (
+            _list_names_of_message(event)
+            if event.kind == "message.created"
+            else _list_names_of_part(event)
+        )
     except msgspec.MsgspecError:
         # A newer version of the kind may look different; its kind is still its name.
         views = []
     return (event.kind, *views)
 
 
-def matching_name(event: Event, patterns: Sequence[str]) -> str:
+def find_matching_name(event: Event, patterns: Sequence[str]) -> str:
     """Return the first name of a fact that a pattern means, or nothing."""
     if matches(event.kind, patterns):
         return event.kind
     if event.kind in VIEWS and any(matches(name, patterns) for name in VIEWS[event.kind]):
-        return next((name for name in names_of(event) if matches(name, patterns)), "")
+        return next((name for name in list_names(event) if matches(name, patterns)), "")
     return ""
 
 
-def view_of(event: Event, name: str) -> BusEvent:
+def make_view(event: Event, name: str) -> BusEvent:
     """Return a fact as subscribers see it."""
     return BusEvent(
         name=name,
@@ -141,10 +145,10 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 def is_name_of_facts(name: str) -> bool:
     """Say whether a name belongs to facts, so that nobody may publish under it."""
-    return name in _VIEW_NAMES or name in known_kinds()
+    return name in _VIEW_NAMES or name in list_known_kinds()
 
 
-def _of_message(event: Event) -> list[str]:
+def _list_names_of_message(event: Event) -> list[str]:
     message = _created.decode(event.payload).message
     names = []
     if message.role == "assistant" and event.run_id:
@@ -154,7 +158,7 @@ def _of_message(event: Event) -> list[str]:
     return names
 
 
-def _of_part(event: Event) -> list[str]:
+def _list_names_of_part(event: Event) -> list[str]:
     part = _updated.decode(event.payload).part
     names = ["message.updated"]
     if isinstance(part, ToolPart) and part.state in ("completed", "error"):

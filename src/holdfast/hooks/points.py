@@ -39,7 +39,7 @@ H = TypeVar("H", bound=HookPayload)
 _POINTS: dict[str, type[HookPayload]] = {}
 
 
-def _point(
+def _declare_point(
     name: str, *accepts: VerdictName, changeable: Sequence[str] = ()
 ) -> Callable[[type[H]], type[H]]:
     def declare(cls: type[H]) -> type[H]:
@@ -55,7 +55,7 @@ def list_points() -> dict[str, type[HookPayload]]:
     return dict(_POINTS)
 
 
-def points_matching(pattern: str) -> tuple[type[HookPayload], ...]:
+def match_points(pattern: str) -> tuple[type[HookPayload], ...]:
     """Return the points that an exact name, `*` or `prefix*` means.
 
     Raises:
@@ -73,26 +73,26 @@ def points_matching(pattern: str) -> tuple[type[HookPayload], ...]:
 # --- agents --------------------------------------------------------------------------
 
 
-@_point("agent.before_init", "cancel")
+@_declare_point("agent.before_init", "cancel")
 class AgentBeforeInit(HookPayload, frozen=True, kw_only=True):
     """An agent is about to be used by this process for the first time."""
 
 
-@_point("agent.after_init")
+@_declare_point("agent.after_init")
 class AgentAfterInit(HookPayload, frozen=True, kw_only=True):
     """The agent is ready; its resources are there."""
 
     resources: tuple[str, ...] = ()
 
 
-@_point("agent.before_execution", "modify", "cancel", changeable=("message",))
+@_declare_point("agent.before_execution", "modify", "cancel", changeable=("message",))
 class AgentBeforeExecution(HookPayload, frozen=True, kw_only=True):
     """A run is about to be submitted with this message."""
 
     message: str
 
 
-@_point("agent.after_execution", "modify", changeable=("response",))
+@_declare_point("agent.after_execution", "modify", changeable=("response",))
 class AgentAfterExecution(HookPayload, frozen=True, kw_only=True):
     """A run rests. A changed response goes to the caller; the journal keeps the model's."""
 
@@ -103,14 +103,14 @@ class AgentAfterExecution(HookPayload, frozen=True, kw_only=True):
     duration: float = 0.0
 
 
-@_point("agent.error")
+@_declare_point("agent.error")
 class AgentError(HookPayload, frozen=True, kw_only=True):
     """A run failed, or could not begin; `error` is an error's `to_dict`."""
 
     error: JsonObject
 
 
-@_point("agent.state_changed")
+@_declare_point("agent.state_changed")
 class AgentStateChanged(HookPayload, frozen=True, kw_only=True):
     """The agent went from one state of its lifecycle to another."""
 
@@ -118,14 +118,14 @@ class AgentStateChanged(HookPayload, frozen=True, kw_only=True):
     new: str
 
 
-@_point("agent.resource_acquired")
+@_declare_point("agent.resource_acquired")
 class AgentResourceAcquired(HookPayload, frozen=True, kw_only=True):
     """A resource of the agent was opened."""
 
     resource: str
 
 
-@_point("agent.resource_released")
+@_declare_point("agent.resource_released")
 class AgentResourceReleased(HookPayload, frozen=True, kw_only=True):
     """A resource of the agent was given back; `error` says if that failed."""
 
@@ -133,12 +133,12 @@ class AgentResourceReleased(HookPayload, frozen=True, kw_only=True):
     error: str = ""
 
 
-@_point("agent.before_shutdown")
+@_declare_point("agent.before_shutdown")
 class AgentBeforeShutdown(HookPayload, frozen=True, kw_only=True):
     """The agent is about to give its resources back."""
 
 
-@_point("agent.after_shutdown")
+@_declare_point("agent.after_shutdown")
 class AgentAfterShutdown(HookPayload, frozen=True, kw_only=True):
     """The agent has given its resources back and cannot be used any more."""
 
@@ -148,7 +148,7 @@ class AgentAfterShutdown(HookPayload, frozen=True, kw_only=True):
 _REQUEST = ("system", "messages", "temperature", "top_p")
 
 
-@_point("model.before_request", "modify", "cancel", "replace", changeable=_REQUEST)
+@_declare_point("model.before_request", "modify", "cancel", "replace", changeable=_REQUEST)
 class ModelBeforeRequest(HookPayload, frozen=True, kw_only=True):
     """A model is about to be asked. `replace` takes a text, or a whole `Message`."""
 
@@ -161,7 +161,7 @@ class ModelBeforeRequest(HookPayload, frozen=True, kw_only=True):
     top_p: float | None = None
 
 
-@_point("model.after_response", "modify", "cancel", "retry", changeable=("message",))
+@_declare_point("model.after_response", "modify", "cancel", "retry", changeable=("message",))
 class ModelAfterResponse(HookPayload, frozen=True, kw_only=True):
     """A model has answered; the answer is not kept yet."""
 
@@ -170,7 +170,7 @@ class ModelAfterResponse(HookPayload, frozen=True, kw_only=True):
     message: Message
 
 
-@_point("model.error", "replace", "retry")
+@_declare_point("model.error", "replace", "retry")
 class ModelError(HookPayload, frozen=True, kw_only=True):
     """A model call failed for good; `error` is an error's `to_dict`."""
 
@@ -182,21 +182,21 @@ class ModelError(HookPayload, frozen=True, kw_only=True):
 # --- tools ---------------------------------------------------------------------------
 
 
-@_point("tool.before_discovery", "modify", changeable=("tools",))
+@_declare_point("tool.before_discovery", "modify", changeable=("tools",))
 class ToolBeforeDiscovery(HookPayload, frozen=True, kw_only=True):
     """All tools that there are. Names that `Modify` leaves out are not shown to the model."""
 
     tools: tuple[str, ...]
 
 
-@_point("tool.after_discovery")
+@_declare_point("tool.after_discovery")
 class ToolAfterDiscovery(HookPayload, frozen=True, kw_only=True):
     """The tools that the model may see."""
 
     tools: tuple[str, ...]
 
 
-@_point("tool.validation", "cancel")
+@_declare_point("tool.validation", "cancel")
 class ToolValidation(HookPayload, frozen=True, kw_only=True):
     """The arguments of a call fit the tool's schema; the gate decides next."""
 
@@ -205,7 +205,7 @@ class ToolValidation(HookPayload, frozen=True, kw_only=True):
     arguments: JsonObject
 
 
-@_point("tool.before_execution", "modify", "cancel", "replace", changeable=("arguments",))
+@_declare_point("tool.before_execution", "modify", "cancel", "replace", changeable=("arguments",))
 class ToolBeforeExecution(HookPayload, frozen=True, kw_only=True):
     """A model asks for a call.
 
@@ -219,7 +219,7 @@ class ToolBeforeExecution(HookPayload, frozen=True, kw_only=True):
     arguments: JsonObject
 
 
-@_point("tool.after_execution", "modify", "retry", changeable=("output",))
+@_declare_point("tool.after_execution", "modify", "retry", changeable=("output",))
 class ToolAfterExecution(HookPayload, frozen=True, kw_only=True):
     """A call has a result that is not kept yet; `retry` counts for harmless tools only."""
 
@@ -230,7 +230,7 @@ class ToolAfterExecution(HookPayload, frozen=True, kw_only=True):
     metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
-@_point("tool.error", "modify", "replace", "retry", changeable=("error",))
+@_declare_point("tool.error", "modify", "replace", "retry", changeable=("error",))
 class ToolFailure(HookPayload, frozen=True, kw_only=True):
     """A call failed or was refused; `error` is what the model will be told."""
 
@@ -243,14 +243,14 @@ class ToolFailure(HookPayload, frozen=True, kw_only=True):
 # --- context -------------------------------------------------------------------------
 
 
-@_point("context.before_build", "modify", changeable=("messages",))
+@_declare_point("context.before_build", "modify", changeable=("messages",))
 class ContextBeforeBuild(HookPayload, frozen=True, kw_only=True):
     """The context of a model call is about to be built from this conversation."""
 
     messages: tuple[Message, ...]
 
 
-@_point("context.after_build", "modify", changeable=("system_prompt", "messages"))
+@_declare_point("context.after_build", "modify", changeable=("system_prompt", "messages"))
 class ContextAfterBuild(HookPayload, frozen=True, kw_only=True):
     """What the model is going to see."""
 
@@ -259,7 +259,7 @@ class ContextAfterBuild(HookPayload, frozen=True, kw_only=True):
     tools: tuple[str, ...]
 
 
-@_point("context.before_compaction", "modify", "cancel", "replace", changeable=("focus",))
+@_declare_point("context.before_compaction", "modify", "cancel", "replace", changeable=("focus",))
 class ContextBeforeCompaction(HookPayload, frozen=True, kw_only=True):
     """Room is about to be made in a conversation; `messages` are those that the model sees.
 
@@ -273,7 +273,7 @@ class ContextBeforeCompaction(HookPayload, frozen=True, kw_only=True):
     focus: str = ""
 
 
-@_point("context.after_compaction")
+@_declare_point("context.after_compaction")
 class ContextAfterCompaction(HookPayload, frozen=True, kw_only=True):
     """Room was made; without a summary it was enough to leave out old tool output."""
 
@@ -286,7 +286,7 @@ class ContextAfterCompaction(HookPayload, frozen=True, kw_only=True):
 # --- workflows -----------------------------------------------------------------------
 
 
-@_point("workflow.before_start", "modify", "cancel", changeable=("inputs",))
+@_declare_point("workflow.before_start", "modify", "cancel", changeable=("inputs",))
 class WorkflowBeforeStart(HookPayload, frozen=True, kw_only=True):
     """A workflow is about to begin with these inputs; a resumed one is not asked again."""
 
@@ -294,7 +294,7 @@ class WorkflowBeforeStart(HookPayload, frozen=True, kw_only=True):
     inputs: JsonObject
 
 
-@_point("workflow.before_stage", "cancel")
+@_declare_point("workflow.before_stage", "cancel")
 class WorkflowBeforeStage(HookPayload, frozen=True, kw_only=True):
     """An attempt at a step is about to begin; `cancel` makes the step fail."""
 
@@ -304,7 +304,7 @@ class WorkflowBeforeStage(HookPayload, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-@_point("workflow.after_stage")
+@_declare_point("workflow.after_stage")
 class WorkflowAfterStage(HookPayload, frozen=True, kw_only=True):
     """A step has ended or was left out, and that is kept."""
 
@@ -313,7 +313,7 @@ class WorkflowAfterStage(HookPayload, frozen=True, kw_only=True):
     status: str
 
 
-@_point("workflow.checkpoint")
+@_declare_point("workflow.checkpoint")
 class WorkflowCheckpointReached(HookPayload, frozen=True, kw_only=True):
     """A step of the outermost list has ended; a restart begins behind it."""
 
@@ -323,7 +323,7 @@ class WorkflowCheckpointReached(HookPayload, frozen=True, kw_only=True):
     total: int
 
 
-@_point("workflow.error")
+@_declare_point("workflow.error")
 class WorkflowError(HookPayload, frozen=True, kw_only=True):
     """A step failed, for good or before another attempt, or the workflow as a whole did.
 
@@ -336,7 +336,7 @@ class WorkflowError(HookPayload, frozen=True, kw_only=True):
     then: str
 
 
-@_point("workflow.complete")
+@_declare_point("workflow.complete")
 class WorkflowComplete(HookPayload, frozen=True, kw_only=True):
     """A workflow has done its work."""
 
@@ -347,14 +347,14 @@ class WorkflowComplete(HookPayload, frozen=True, kw_only=True):
 # --- sessions: facts, seen by hooks shortly after they are stored ----------------------
 
 
-@_point("session.start")
+@_declare_point("session.start")
 class SessionStart(HookPayload, frozen=True, kw_only=True):
     """A session was created."""
 
     title: str = ""
 
 
-@_point("session.end")
+@_declare_point("session.end")
 class SessionEnd(HookPayload, frozen=True, kw_only=True):
     """A session was archived, deleted, or brought to a state in which it takes no turns."""
 
@@ -362,7 +362,7 @@ class SessionEnd(HookPayload, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@_point("session.restore")
+@_declare_point("session.restore")
 class SessionRestore(HookPayload, frozen=True, kw_only=True):
     """A session is active again."""
 
@@ -372,14 +372,14 @@ class SessionRestore(HookPayload, frozen=True, kw_only=True):
 # --- state ---------------------------------------------------------------------------
 
 
-@_point("state.before_read", "cancel")
+@_declare_point("state.before_read", "cancel")
 class StateBeforeRead(HookPayload, frozen=True, kw_only=True):
     """A value is about to be read; `address` is `scope:id/key`."""
 
     address: str
 
 
-@_point("state.after_read", "modify", changeable=("value",))
+@_declare_point("state.after_read", "modify", changeable=("value",))
 class StateAfterRead(HookPayload, frozen=True, kw_only=True):
     """A value was read; a changed one goes to the caller, the stored one and its labels stay."""
 
@@ -389,7 +389,7 @@ class StateAfterRead(HookPayload, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
 
 
-@_point("state.before_write", "modify", "cancel", changeable=("value",))
+@_declare_point("state.before_write", "modify", "cancel", changeable=("value",))
 class StateBeforeWrite(HookPayload, frozen=True, kw_only=True):
     """A value is about to be set, or with `is_deleted` removed; rights were checked before."""
 
@@ -398,7 +398,7 @@ class StateBeforeWrite(HookPayload, frozen=True, kw_only=True):
     is_deleted: bool = False
 
 
-@_point("state.after_write")
+@_declare_point("state.after_write")
 class StateAfterWrite(HookPayload, frozen=True, kw_only=True):
     """A value was set or removed, and that is kept."""
 
@@ -409,7 +409,7 @@ class StateAfterWrite(HookPayload, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
 
 
-@_point("state.conflict", "replace", "cancel")
+@_declare_point("state.conflict", "replace", "cancel")
 class StateConflictMet(HookPayload, frozen=True, kw_only=True):
     """Somebody else changed a value first; `value` is what was to be written.
 
@@ -424,7 +424,7 @@ class StateConflictMet(HookPayload, frozen=True, kw_only=True):
     value: Any = None
 
 
-@_point("state.migration")
+@_declare_point("state.migration")
 class StateMigrated(HookPayload, frozen=True, kw_only=True):
     """A value of an older schema was read through its migrations; it is stored as it was."""
 
@@ -437,7 +437,7 @@ class StateMigrated(HookPayload, frozen=True, kw_only=True):
 # --- events --------------------------------------------------------------------------
 
 
-@_point("event.before_emit", "modify", "cancel", changeable=("data",))
+@_declare_point("event.before_emit", "modify", "cancel", changeable=("data",))
 class EventBeforeEmit(HookPayload, frozen=True, kw_only=True):
     """An application is about to publish an event. Facts have happened and are not asked."""
 
@@ -445,7 +445,7 @@ class EventBeforeEmit(HookPayload, frozen=True, kw_only=True):
     data: JsonObject
 
 
-@_point("event.after_emit")
+@_declare_point("event.after_emit")
 class EventAfterEmit(HookPayload, frozen=True, kw_only=True):
     """An application's event is in the queues of its subscribers."""
 
@@ -454,7 +454,7 @@ class EventAfterEmit(HookPayload, frozen=True, kw_only=True):
     subscribers: int
 
 
-@_point("event.handler_error")
+@_declare_point("event.handler_error")
 class EventHandlerError(HookPayload, frozen=True, kw_only=True):
     """A subscriber's handler raised or took too long."""
 
@@ -466,17 +466,17 @@ class EventHandlerError(HookPayload, frozen=True, kw_only=True):
 # --- the system ----------------------------------------------------------------------
 
 
-@_point("system.startup")
+@_declare_point("system.startup")
 class SystemStartup(HookPayload, frozen=True, kw_only=True):
     """A client opened its journal."""
 
 
-@_point("system.shutdown")
+@_declare_point("system.shutdown")
 class SystemShutdown(HookPayload, frozen=True, kw_only=True):
     """A client is about to close."""
 
 
-@_point("system.configuration_change")
+@_declare_point("system.configuration_change")
 class SystemConfigurationChange(HookPayload, frozen=True, kw_only=True):
     """An agent was registered or removed."""
 
@@ -485,7 +485,7 @@ class SystemConfigurationChange(HookPayload, frozen=True, kw_only=True):
     change: Literal["registered", "removed"]
 
 
-@_point("system.resource_limit")
+@_declare_point("system.resource_limit")
 class SystemResourceLimit(HookPayload, frozen=True, kw_only=True):
     """A budget or a rate is used up; `limit` is an error code or an event's name."""
 
@@ -493,7 +493,7 @@ class SystemResourceLimit(HookPayload, frozen=True, kw_only=True):
     detail: str
 
 
-@_point("system.security_violation")
+@_declare_point("system.security_violation")
 class SystemSecurityViolation(HookPayload, frozen=True, kw_only=True):
     """A call was refused by a rule or a person."""
 
@@ -552,5 +552,5 @@ __all__ = [
     "WorkflowComplete",
     "WorkflowError",
     "list_points",
-    "points_matching",
+    "match_points",
 ]

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, HookFailed, HookRefused, UsageError
 from holdfast.hooks.breaker import HookBreaker, HookLimits
 from holdfast.hooks.calling import call_limited
 from holdfast.hooks.events import HookBroke, HookDecided
-from holdfast.hooks.points import HookPayload, points_matching
+from holdfast.hooks.points import HookPayload, match_points
 from holdfast.hooks.scripts import NoScripts, ScriptHook, ScriptRunner
 from holdfast.hooks.verdicts import (
     CONTINUE,
@@ -96,9 +96,9 @@ def _is(known: Hook, hook: object) -> bool:
     return known is hook or bool(known.function == hook)
 
 
-def _points(point: object) -> tuple[type[HookPayload], ...]:
+def _list_points(point: object) -> tuple[type[HookPayload], ...]:
     if isinstance(point, str):
-        return points_matching(point)
+        return match_points(point)
     if isinstance(point, type) and issubclass(point, HookPayload) and point is not HookPayload:
         return (point,)
     raise UsageError(detail=f"A point is a name or a class of payloads, not {point!r:.80}.")
@@ -350,7 +350,7 @@ class Hooks:
     ) -> Hook:
         if not callable(function):
             raise UsageError(detail=f"A hook is a function, not {function!r:.80}.")
-        points = _points(point)
+        points = _list_points(point)
         if is_guard and any("cancel" not in cls.accepts for cls in points):
             raise UsageError(detail=f"{points[0].point} takes no Cancel, so a guard cannot guard.")
         hook = Hook(
@@ -385,12 +385,12 @@ class Hooks:
     async def _ask(self, hook: Hook, payload: H) -> Verdict:
         """Return one interceptor's checked verdict, which is then in the journal."""
         if not hook.breaker.enter():
-            return await self._when_failing(hook, payload, "it failed too often in a row")
+            return await self._decide_when_failing(hook, payload, "it failed too often in a row")
         try:
-            verdict, changed = self._checked(hook, payload, await self._call(hook, payload))
+            verdict, changed = self._check(hook, payload, await self._call(hook, payload))
         except HookFailed as error:
             await self._note_failure(hook, payload, error)
-            return await self._when_failing(hook, payload, str(error.context["detail"]))
+            return await self._decide_when_failing(hook, payload, str(error.context["detail"]))
         hook.breaker.succeeded()
         if not isinstance(verdict, Continue):
             await self._note_decision(hook, payload, verdict, changed)
@@ -401,7 +401,7 @@ class Hooks:
             copy = msgspec.json.decode(_encode(payload), type=type(payload))
             return await call_limited(hook.function, copy, timeout_s=hook.limits.timeout_s)
         except asyncio.CancelledError:
-            hook.breaker.abandoned()
+            hook.breaker.mark_abandoned()
             raise
         except TimeoutError as error:
             detail = f"it took longer than {hook.limits.timeout_s} s"
@@ -410,7 +410,7 @@ class Hooks:
             detail = f"{type(error).__name__}: {error}"
             raise HookFailed(hook=hook.name, point=payload.point, detail=detail) from error
 
-    def _checked(self, hook: Hook, payload: H, answer: object) -> tuple[Verdict, tuple[str, ...]]:
+    def _check(self, hook: Hook, payload: H, answer: object) -> tuple[Verdict, tuple[str, ...]]:
         """Return an answer as a verdict that its point takes, and the names of changed fields."""
         fail = functools.partial(HookFailed, hook=hook.name, point=payload.point)
         if answer is None:
@@ -443,7 +443,7 @@ class Hooks:
             raise fail(detail=f"it changed {', '.join(fixed)}, which cannot be changed here")
         return (Modify(new), changed) if changed else (CONTINUE, ())
 
-    async def _when_failing(self, hook: Hook, payload: HookPayload, detail: str) -> Verdict:
+    async def _decide_when_failing(self, hook: Hook, payload: HookPayload, detail: str) -> Verdict:
         if not hook.is_guard:
             return CONTINUE
         verdict = Cancel(f"the guard {hook.name} cannot say yes: {detail}")
@@ -479,6 +479,6 @@ class Hooks:
             self.failures += 1
 
 
-def text_of(value: object) -> str:
+def read_text_of(value: object) -> str:
     """Return a value that a hook put in place of a result as the text that a model reads."""
     return value if isinstance(value, str) else _encode(value).decode()

@@ -95,10 +95,10 @@ class ScriptHook:
             raise ValueError(f"its answer is larger than {_LARGEST_ANSWER} bytes")
         if not ended.stdout.strip():
             return CONTINUE
-        return _verdict(payload, msgspec.json.decode(ended.stdout, type=_Answer))
+        return _make_verdict(payload, msgspec.json.decode(ended.stdout, type=_Answer))
 
 
-def _verdict(payload: HookPayload, answer: _Answer) -> Verdict:
+def _make_verdict(payload: HookPayload, answer: _Answer) -> Verdict:
     match answer.verdict:
         case "modify":
             unknown = sorted(set(answer.changes) - set(payload.__struct_fields__))

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import StorageError, UsageError
 from holdfast.hooks.calling import call_limited
-from holdfast.hooks.names import BusEvent, matches, matching_name, view_of
+from holdfast.hooks.names import BusEvent, find_matching_name, make_view, matches
 from holdfast.journal import Event, Journal
 
 Overflow: TypeAlias = Literal["drop-oldest", "drop-newest", "block", "reject"]
@@ -35,7 +35,7 @@ handling: ContextVar[Subscription | None] = ContextVar("handling", default=None)
 """The subscription whose handler is running in this task."""
 
 
-def outside_handlers() -> contextvars.Context:
+def leave_handlers() -> contextvars.Context:
     """Return the context for a task that outlives the handler in which it may be started."""
     context = contextvars.copy_context()
     context.run(handling.set, None)
@@ -86,7 +86,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def name_for(self, event: Event) -> str:
         """Return the name under which a fact is wanted, or nothing."""
         wants = self._wants(event.session_id, event.run_id, event.correlation_id)
-        return matching_name(event, self.patterns) if wants else ""
+        return find_matching_name(event, self.patterns) if wants else ""
 
     def takes(self, event: BusEvent) -> bool:
         """Say whether an ephemeral event is wanted."""
@@ -156,7 +156,7 @@ class Subscription:
                 # From here on the worker reads from the journal, where nothing is lost.
                 self.is_live = False
                 return
-            self._put(view_of(event, name), is_inside=False)
+            self._put(make_view(event, name), is_inside=False)
         self.cursor = event.seq
         if not self._queue and not self._is_busy:
             self.position = event.seq
@@ -215,7 +215,7 @@ class Subscription:
         self._task = asyncio.create_task(
             self._work(journal, bus_cursor, on_error, on_progress),
             name=f"bus:{self.name}",
-            context=outside_handlers(),
+            context=leave_handlers(),
         )
 
     async def close(self) -> None:
@@ -259,7 +259,7 @@ class Subscription:
             self.cursor = event.seq
             name = self.wanted.name_for(event)
             if name:
-                self._queue.append(view_of(event, name))
+                self._queue.append(make_view(event, name))
             elif not self._queue:
                 self.position = event.seq
         # Nothing may be awaited between this look and the change, or a fact could slip by.

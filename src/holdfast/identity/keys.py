@@ -14,7 +14,7 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import NotFound, UsageError
 from holdfast.identity.roles import expand_roles
 from holdfast.identity.store import ControlStore
-from holdfast.ids import new_id, random_token
+from holdfast.ids import make_id, make_random_token
 
 _SECRET: Final = re.compile(r"hf_[0-9a-f]{56}")
 _PREFIX_LENGTH: Final = len("hf_") + 8
@@ -101,7 +101,7 @@ class KeyService:
         """
         if not name.strip() or len(name) > 100 or not name.isprintable():
             raise UsageError(detail="A key needs a name of 1 to 100 characters.")
-        key_id = new_id("key")
+        key_id = make_id("key")
         now = self._clock.now()
         wanted, given = tuple(dict.fromkeys(roles)), tuple(dict.fromkeys(scopes))
         if not expand_roles(wanted, check_scopes(given)):
@@ -180,7 +180,7 @@ class KeyService:
         )
         new = msgspec.structs.replace(
             old,
-            id=new_id("key"),
+            id=make_id("key"),
             prefix=secret[:_PREFIX_LENGTH],
             created_at=now,
             last_used_at=0.0,
@@ -248,7 +248,7 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def _new_secret() -> str:
-    return f"hf_{random_token(28)}"
+    return f"hf_{make_random_token(28)}"
 
 
 __all__ = [

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import Event as Event
     from holdfast.journal.envelope import Origin as Origin
     from holdfast.journal.envelope import Payload as Payload
-    from holdfast.journal.envelope import chain_hash as chain_hash
     from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
     from holdfast.journal.envelope import decode_payload as decode_payload
+    from holdfast.journal.envelope import digest_payload as digest_payload
     from holdfast.journal.envelope import encode_payload as encode_payload
     from holdfast.journal.envelope import encode_redacted as encode_redacted
-    from holdfast.journal.envelope import known_kinds as known_kinds
+    from holdfast.journal.envelope import hash_chain as hash_chain
+    from holdfast.journal.envelope import list_known_kinds as list_known_kinds
     from holdfast.journal.envelope import make_header as make_header
     from holdfast.journal.envelope import payload as payload
-    from holdfast.journal.envelope import payload_digest as payload_digest
     from holdfast.journal.envelope import upcaster as upcaster
     from holdfast.journal.events import EventsRedacted as EventsRedacted
     from holdfast.journal.events import SessionDeleted as SessionDeleted
     from holdfast.journal.journal import Journal as Journal
-    from holdfast.journal.journal import checked_patterns as checked_patterns
+    from holdfast.journal.journal import check_patterns as check_patterns
     from holdfast.journal.projection import AnyProjection as AnyProjection
     from holdfast.journal.projection import Condition as Condition
     from holdfast.journal.projection import KeyedRow as KeyedRow
@@ -70,10 +70,10 @@ else:
         {
             "audit": "HeadsFile check_chain export_heads parse_heads verify",
             "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
-            "chain_hash declare_payload_modules decode_payload encode_payload encode_redacted make_header known_kinds payload "
-            "payload_digest upcaster",
+            "hash_chain declare_payload_modules decode_payload encode_payload encode_redacted make_header list_known_kinds payload "
+            "digest_payload upcaster",
             "events": "EventsRedacted SessionDeleted",
-            "journal": "Journal checked_patterns",
+            "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
             "MendReport Store",

@@ -20,10 +20,10 @@ from holdfast.journal.envelope import (
     SYSTEM_SESSION,
     Event,
     Payload,
-    chain_hash,
+    digest_payload,
+    hash_chain,
     is_bare,
     make_header,
-    payload_digest,
 )
 from holdfast.journal.events import EventsRedacted, SessionDeleted
 from holdfast.journal.store import Chains, Finding
@@ -106,7 +106,7 @@ async def verify(
         hashes[name] = check.remembered
         progress(name, check.count)
     if exported:
-        erased = await _erased_since(store, exported.get(SYSTEM_SESSION))
+        erased = await _list_erased_since(store, exported.get(SYSTEM_SESSION))
         for name, head in exported.items():
             if session_id in (None, name):
                 findings += _compare(name, head, hashes.get(name), erased.get(name))
@@ -121,14 +121,14 @@ def check_chain(events: Sequence[Event]) -> list[Finding]:
     return check.finish()
 
 
-async def _erased_since(store: Chains, end: ExportedHead | None) -> dict[str, ExportedHead]:
+async def _list_erased_since(store: Chains, end: ExportedHead | None) -> dict[str, ExportedHead]:
     """Return the ends of the chains whose deletion was recorded after the heads were exported.
 
     A deletion before that says nothing about a chain that existed then.
     """
     erased: dict[str, ExportedHead] = {}
     async for event in _walk(store, SYSTEM_SESSION, after=end.session_seq if end else 0):
-        note = _readable(event, SessionDeleted)
+        note = _make_readable(event, SessionDeleted)
         if note is not None:
             erased[note.session_id] = ExportedHead(session_seq=note.last, hash=note.hash)
     return erased
@@ -190,16 +190,16 @@ class _ChainCheck:
             self._previous = ""
         if event.is_redacted:
             self._redacted[event.session_seq] = event
-        elif payload_digest(event.payload) != event.payload_digest:
+        elif digest_payload(event.payload) != event.payload_digest:
             self._report(event.session_seq, "the payload was edited")
-        if self._previous and chain_hash(self._previous, make_header(event)) != event.hash:
+        if self._previous and hash_chain(self._previous, make_header(event)) != event.hash:
             self._report(event.session_seq, "the header or the order was changed")
         if self._is_stored and event.seq <= self._seq:
             self._report(event.session_seq, "its store-wide number is not behind the one before")
         self._seq = event.seq
         if event.session_seq in self._remember:
             self.remembered[event.session_seq] = event.hash
-        note = _readable(event, EventsRedacted)
+        note = _make_readable(event, EventsRedacted)
         if note is not None:
             left = zip_longest(note.numbers, note.digests, fillvalue="")
             self._allowed.update((int(number), digest) for number, digest in left if number)
@@ -210,7 +210,7 @@ class _ChainCheck:
         for number, event in self._redacted.items():
             if number not in self._allowed:
                 self._report(number, "the payload was removed, and no redaction was recorded")
-            elif self._allowed[number] not in ("", payload_digest(event.payload)):
+            elif self._allowed[number] not in ("", digest_payload(event.payload)):
                 self._report(number, "what a redaction left was edited")
             elif not _is_left_bare(event):
                 self._report(number, "a redacted payload holds content")
@@ -222,9 +222,9 @@ class _ChainCheck:
         )
 
 
-def _readable(event: Event, wanted: type[P]) -> P | None:
+def _make_readable(event: Event, wanted: type[P]) -> P | None:
     """Return the payload of an event of the wanted kind; `None` if it cannot be trusted."""
-    if event.kind != wanted.kind or payload_digest(event.payload) != event.payload_digest:
+    if event.kind != wanted.kind or digest_payload(event.payload) != event.payload_digest:
         return None
     try:
         return event.expect(wanted)

@@ -110,7 +110,7 @@ def _load_modules() -> None:
     _unloaded[:] = [module for module in _unloaded if module not in loading]
 
 
-def known_kinds() -> dict[str, type[Payload]]:
+def list_known_kinds() -> dict[str, type[Payload]]:
     """The newest payload class of every declared kind."""
     _load_modules()
     return dict(_latest)
@@ -272,12 +272,12 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     """Whether one of them is not what was given."""
 
 
-def payload_digest(payload: bytes) -> str:
+def digest_payload(payload: bytes) -> str:
     """Return the digest by which the chain knows a payload; `Journal.batch` makes the same."""
     return hashlib.sha256(payload).hexdigest()
 
 
-def chain_hash(previous: str, header: tuple[object, ...]) -> str:
+def hash_chain(previous: str, header: tuple[object, ...]) -> str:
     """Return the hash that binds an event to the one before it.
 
     It covers the header with the payload's digest, not the payload, so that a redacted
@@ -320,10 +320,10 @@ class ChainEnd(Protocol):
         """The number of the last event."""
 
 
-def chained(drafts: Sequence[Draft], session_id: str, end: ChainEnd, seq: int) -> list[Event]:
+def chain_events(drafts: Sequence[Draft], session_id: str, end: ChainEnd, seq: int) -> list[Event]:
     """Return the events that drafts become at the end of a session's chain, behind `seq`.
 
-    The hash of each is `chain_hash` over its `make_header`.
+    The hash of each is `hash_chain` over its `make_header`.
     """
     epoch, hash, session_seq = end.epoch, end.hash, end.session_seq
     events = []

@@ -19,9 +19,9 @@ from holdfast.journal.envelope import (
     Origin,
     Payload,
     decode_payload,
+    digest_payload,
     encode_payload,
     encode_redacted,
-    payload_digest,
 )
 from holdfast.journal.events import EventsRedacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
@@ -182,7 +182,7 @@ class Journal:
             one = fact if isinstance(fact, Encoded) else self.encode(fact, origin)
             encoded.append(one)
             given.append(one.payload)
-        kept = given if self.redactor is None else self.redactor.json_texts(given)
+        kept = given if self.redactor is None else self.redactor.render_json_texts(given)
         drafts = []
         for one, payload in zip(encoded, kept, strict=True):
             value = one.value
@@ -244,13 +244,13 @@ class Journal:
         Raises:
             UsageError: a pattern means nothing.
         """
-        wanted = checked_patterns(patterns)
-        cursor = await self.last_seq() if after is None else after
+        wanted = check_patterns(patterns)
+        cursor = await self.read_last_seq() if after is None else after
         while True:
             page = await self.store.feed(after=cursor, limit=_PAGE)
             for event in page:
                 cursor = event.seq
-                if session_id not in ("", event.session_id) or not _matches(event, wanted):
+                if session_id not in ("", event.session_id) or not _list_matches(event, wanted):
                     continue
                 yield event
                 if until is not None and until(event):
@@ -258,9 +258,9 @@ class Journal:
             if not page:
                 await self.store.changed(cursor, _FEED_WAIT_S)
 
-    async def last_seq(self) -> int:
+    async def read_last_seq(self) -> int:
         """Return the highest `seq` in the store, 0 when it is empty."""
-        return await self.store.last_seq()
+        return await self.store.read_last_seq()
 
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return rows of a projection."""
@@ -294,7 +294,7 @@ class Journal:
             if not event.is_redacted
         }
         if reduced:
-            digests = tuple(payload_digest(data) for data in reduced.values())
+            digests = tuple(digest_payload(data) for data in reduced.values())
             fact = EventsRedacted(numbers=tuple(reduced), reason=reason, digests=digests)
             await self.store.redact(session_id, reduced, self.draft(fact))
         return len(reduced)
@@ -310,7 +310,7 @@ def _require_open(drafts: Sequence[Draft]) -> None:
             raise UsageError(detail=f"{draft.kind} can only be appended under a lease.")
 
 
-def checked_patterns(patterns: object) -> tuple[str, ...]:
+def check_patterns(patterns: object) -> tuple[str, ...]:
     """Return patterns that can mean something; others would wait in silence for ever.
 
     Raises:
@@ -328,7 +328,7 @@ def checked_patterns(patterns: object) -> tuple[str, ...]:
     return tuple(checked)
 
 
-def _matches(event: Event, patterns: Sequence[str]) -> bool:
+def _list_matches(event: Event, patterns: Sequence[str]) -> bool:
     return any(
         event.kind == pattern or (pattern.endswith("*") and event.kind.startswith(pattern[:-1]))
         for pattern in patterns

@@ -150,7 +150,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def by_kind(projections: Sequence[AnyProjection]) -> dict[str, tuple[AnyProjection, ...]]:
+def group_by_kind(projections: Sequence[AnyProjection]) -> dict[str, tuple[AnyProjection, ...]]:
     """Group projections by the kinds they fold; names must be unique."""
     names = [projection.name for projection in projections]
     if len(set(names)) != len(names):

@@ -174,7 +174,7 @@ class Store(Protocol):
         """Return events of all sessions in the order of `seq`; never skips a later commit."""
         ...
 
-    async def last_seq(self) -> int:
+    async def read_last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
         ...
 

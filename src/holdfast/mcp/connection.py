@@ -12,7 +12,7 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import HoldfastError, McpAuthFailed, McpFailed
 from holdfast.mcp.failures import Lost, NoAnswer, Refusal
 from holdfast.mcp.opening import Opening
-from holdfast.mcp.results import shown_error
+from holdfast.mcp.results import render_error
 
 if TYPE_CHECKING:
     from holdfast.mcp.wire.session import Progress, WireSession
@@ -95,9 +95,9 @@ class Connection:
             if self._session is not None:
                 return self._session
             if self._is_closed:
-                raise self._failed("the client is closed")
+                raise self._tell_failed("the client is closed")
             if self.pause_s > 0:
-                raise self._failed(f"{self.last_error} (tried again in {self.pause_s:.0f} s)")
+                raise self._tell_failed(f"{self.last_error} (tried again in {self.pause_s:.0f} s)")
             return await self._open()
 
     async def list_tools(self) -> list[JsonObject]:
@@ -108,9 +108,9 @@ class Connection:
             async with asyncio.timeout(self._opening.endpoint.connect_timeout_s):
                 listed = await session.list_tools()
         except (Lost, NoAnswer, Refusal, TimeoutError) as error:
-            told = f"its tools cannot be listed: {self._told(error)}"
+            told = f"its tools cannot be listed: {self._describe(error)}"
             await self._drop(session, told)
-            raise self._failed(told) from error
+            raise self._tell_failed(told) from error
         self._failures = 0
         return listed
 
@@ -133,10 +133,10 @@ class Connection:
                 await self._drop(session, "it does not answer")
             raise
         except Lost as error:
-            await self._drop(session, self._told(error))
+            await self._drop(session, self._describe(error))
             if self._opening.refusal is not None:
                 raise self._opening.refusal from error
-            raise Lost(await self._opening.explain(self._told(error))) from error
+            raise Lost(await self._opening.explain(self._describe(error))) from error
         except Refusal:
             self._silences = 0
             raise
@@ -162,7 +162,7 @@ class Connection:
         except TimeoutError as error:
             await self._end()
             told = await self._opening.explain(f"no answer within {limit_s:g} s")
-            raise self._again_later(told) from error
+            raise self._make_retry_error(told) from error
         except asyncio.CancelledError:
             await asyncio.shield(self._end())
             raise
@@ -170,10 +170,10 @@ class Connection:
             refusal = error if isinstance(error, HoldfastError) else self._opening.refusal
             if refusal is not None:
                 # Not a failure of the server: whoever allows it now may try at once.
-                self.last_error = shown_error(str(refusal), self._opening.secrets)
+                self.last_error = render_error(str(refusal), self._opening.secrets)
                 raise refusal from error
-            told = await self._opening.explain(self._told(error))
-            raise self._again_later(told) from error
+            told = await self._opening.explain(self._describe(error))
+            raise self._make_retry_error(told) from error
         self.made += 1
         self.last_error = ""
         return self._session
@@ -196,11 +196,11 @@ class Connection:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever ends the SDK's tasks ends here
             is_told = True
-            self._ended(ready, _leaf(error))
+            self._make_ended(ready, _find_leaf(error))
         if not is_told:
-            self._ended(ready, Lost("it has ended"))
+            self._make_ended(ready, Lost("it has ended"))
 
-    def _ended(self, ready: asyncio.Future[WireSession], error: BaseException) -> None:
+    def _make_ended(self, ready: asyncio.Future[WireSession], error: BaseException) -> None:
         if not ready.done():
             failed = error if isinstance(error, Exception) else Lost("it was given up")
             ready.set_exception(failed)
@@ -208,10 +208,10 @@ class Connection:
         elif self._task is asyncio.current_task() and self._session is not None:
             self._session = None
             told = "it has ended" if isinstance(error, asyncio.CancelledError) else str(error)
-            told = shown_error(told or type(error).__name__, self._opening.secrets)
-            self._again_later(told, was_up=True)
+            told = render_error(told or type(error).__name__, self._opening.secrets)
+            self._make_retry_error(told, was_up=True)
 
-    def _again_later(self, told: str, *, was_up: bool = False) -> McpFailed:
+    def _make_retry_error(self, told: str, *, was_up: bool = False) -> McpFailed:
         """Note a failure; return it as an error.
 
         A server that was up is tried again at once the first time.
@@ -222,7 +222,7 @@ class Connection:
         self._again_at = self._clock.monotonic() + pause_s
         self.last_error = told
         self._on_lost(told, pause_s)
-        return self._failed(told)
+        return self._tell_failed(told)
 
     async def _drop(self, session: WireSession, reason: str) -> None:
         """Give up a session that is no good; the next call makes another one.
@@ -232,7 +232,7 @@ class Connection:
         if self._session is session:
             self._session = None
             self._silences = 0
-            self._again_later(reason, was_up=True)
+            self._make_retry_error(reason, was_up=True)
             await self._end()
 
     async def _end(self) -> None:
@@ -251,17 +251,17 @@ class Connection:
                     task.cancel()
                     await asyncio.wait([task])
 
-    def _told(self, error: BaseException) -> str:
-        leaf = _leaf(error)
-        return shown_error(str(leaf) or type(leaf).__name__, self._opening.secrets)
+    def _describe(self, error: BaseException) -> str:
+        leaf = _find_leaf(error)
+        return render_error(str(leaf) or type(leaf).__name__, self._opening.secrets)
 
-    def _failed(self, detail: str) -> McpFailed:
+    def _tell_failed(self, detail: str) -> McpFailed:
         if self._opening.is_unauthorized:
             return McpAuthFailed(endpoint=self.name, detail=f"{detail} (it wants a token)")
         return McpFailed(endpoint=self.name, detail=detail)
 
 
-def _leaf(error: BaseException) -> BaseException:
+def _find_leaf(error: BaseException) -> BaseException:
     """The first failure inside a group of failures."""
     while isinstance(error, BaseExceptionGroup):
         plain = [one for one in error.exceptions if not isinstance(one, asyncio.CancelledError)]

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.canonical import JsonObject, canonical_json, sha256_hex
+from holdfast.canonical import JsonObject, encode_canonical_json, hash_sha256
 from holdfast.mcp.schema import UnusableSchema, clean_schema
-from holdfast.mcp.text import readable
-from holdfast.policy import plain_name
+from holdfast.mcp.text import make_readable
+from holdfast.policy import clean_name
 from holdfast.settings import McpEndpoint
 from holdfast.tools import Effect
 
@@ -29,7 +29,7 @@ _GLOB: Final = frozenset("*?[]{}")
 
 
 @functools.cache
-def _not_ours() -> re.Pattern[str]:
+def _compile_not_ours() -> re.Pattern[str]:
     return re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -80,27 +80,31 @@ def read_offer(name: str, endpoint: McpEndpoint, listed: Sequence[JsonObject]) -
         remote = one.get("name")
         if not isinstance(remote, str) or not is_name(remote):
             out.append(
-                _left(remote, "its name is empty, too long, holds a wildcard, or cannot be printed")
+                _compute_left(
+                    remote, "its name is empty, too long, holds a wildcard, or cannot be printed"
+                )
             )
             continue
         if not any(fnmatch.fnmatchcase(remote, pattern) for pattern in endpoint.tools):
             continue
-        size += _size(one)
+        size += _measure_size(one)
         if seen[remote] > 1:
-            out.append(_left(remote, "the server lists more than one tool of this name"))
+            out.append(_compute_left(remote, "the server lists more than one tool of this name"))
         elif len(fitting) >= MOST_TOOLS:
-            out.append(_left(remote, f"more than {MOST_TOOLS} tools; name some in `tools`"))
+            out.append(_compute_left(remote, f"more than {MOST_TOOLS} tools; name some in `tools`"))
         elif size > MOST_LISTED_BYTES:
-            out.append(_left(remote, "all tools together are too large; name some in `tools`"))
+            out.append(
+                _compute_left(remote, "all tools together are too large; name some in `tools`")
+            )
         else:
             fitting.append((remote, one))
     names = name_tools(name, [remote for remote, _ in fitting])
     tools: list[RemoteTool] = []
     for remote, one in fitting:
         try:
-            tools.append(_tool(name, endpoint, remote, names[remote], one))
+            tools.append(_make_tool(name, endpoint, remote, names[remote], one))
         except UnusableSchema as error:
-            out.append(_left(remote, str(error)))
+            out.append(_compute_left(remote, str(error)))
     return Offer(tools=tuple(tools), left_out=tuple(out))
 
 
@@ -119,24 +123,26 @@ def name_tools(endpoint: str, remotes: Iterable[str]) -> dict[str, str]:
     a mark of their own, the same whatever else is listed after the clash is there.
     """
     remotes = list(remotes)
-    plain = Counter(plain_name(_not_ours().sub("_", remote)) for remote in remotes)
+    plain = Counter(clean_name(_compile_not_ours().sub("_", remote)) for remote in remotes)
     found: dict[str, str] = {}
     for remote in remotes:
-        word = _not_ours().sub("_", remote)
+        word = _compile_not_ours().sub("_", remote)
         name = f"{PREFIX}{endpoint}__{word}"
-        is_clear = word == remote and plain[plain_name(word)] == 1
+        is_clear = word == remote and plain[clean_name(word)] == 1
         if not is_clear or len(name) > _LONGEST_NAME:
-            mark = sha256_hex(remote.encode())[:_MARK_CHARS]
+            mark = hash_sha256(remote.encode())[:_MARK_CHARS]
             name = f"{name[: _LONGEST_NAME - _MARK_CHARS - 1]}_{mark}"
         found[remote] = name
     return found
 
 
-def _tool(name: str, endpoint: McpEndpoint, remote: str, ours: str, said: JsonObject) -> RemoteTool:
+def _make_tool(
+    name: str, endpoint: McpEndpoint, remote: str, ours: str, said: JsonObject
+) -> RemoteTool:
     text = said.get("description")
-    described = readable(text, _MOST_DESCRIPTION) if isinstance(text, str) else ""
+    described = make_readable(text, _MOST_DESCRIPTION) if isinstance(text, str) else ""
     try:
-        digest = sha256_hex(canonical_json(_essence(said)))
+        digest = hash_sha256(encode_canonical_json(_extract_essence(said)))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UnusableSchema("what it says of itself has no JSON form") from error
     return RemoteTool(
@@ -145,18 +151,18 @@ def _tool(name: str, endpoint: McpEndpoint, remote: str, ours: str, said: JsonOb
         name=ours,
         description=f"[Tool of the MCP server {name}] {described}".strip(),
         schema=clean_schema(said.get("inputSchema")),
-        effect=_effect(endpoint, said),
+        effect=_choose_effect(endpoint, said),
         digest=digest,
     )
 
 
-def _essence(said: JsonObject) -> JsonObject:
+def _extract_essence(said: JsonObject) -> JsonObject:
     """What a model or a person goes by; the rest may change from one listing to the next."""
     kept = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
     return {key: said[key] for key in kept if said.get(key) is not None}
 
 
-def _effect(endpoint: McpEndpoint, said: JsonObject) -> Effect:
+def _choose_effect(endpoint: McpEndpoint, said: JsonObject) -> Effect:
     """What the server says of a call's effect counts only if the operator wants it to."""
     hints = said.get("annotations")
     if not endpoint.trust_annotations or not isinstance(hints, dict):
@@ -166,11 +172,11 @@ def _effect(endpoint: McpEndpoint, said: JsonObject) -> Effect:
     return "idempotent" if hints.get("idempotentHint") is True else "unsafe"
 
 
-def _left(remote: object, because: str) -> LeftOut:
-    return LeftOut(tool=readable(str(remote), 80), because=because)
+def _compute_left(remote: object, because: str) -> LeftOut:
+    return LeftOut(tool=make_readable(str(remote), 80), because=because)
 
 
-def _size(one: JsonObject) -> int:
+def _measure_size(one: JsonObject) -> int:
     try:
         return len(msgspec.json.encode(one))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):

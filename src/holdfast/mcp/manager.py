@@ -22,8 +22,8 @@ from holdfast.mcp.definitions import LeftOut, RemoteTool
 from holdfast.mcp.events import McpGranted
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
-from holdfast.mcp.results import shown_error
-from holdfast.mcp.server import Keeping, Server, Trust, where_of
+from holdfast.mcp.results import render_error
+from holdfast.mcp.server import Keeping, Server, Trust, format_where
 from holdfast.observability import Logger
 from holdfast.settings import McpEndpoint
 from holdfast.tools import ToolRegistry
@@ -107,7 +107,7 @@ class McpManager:
 
     def infos(self) -> list[EndpointInfo]:
         """Return how all servers are configured."""
-        return [self._info(server) for server in self._servers.values()]
+        return [self._describe_endpoint(server) for server in self._servers.values()]
 
     def trust(self, name: str, *, revoke: bool = False) -> EndpointInfo:
         """Vouch for a server of the project as it is configured now, or take that back.
@@ -121,7 +121,7 @@ class McpManager:
             self._trust.revoke(self._project, _trust_name(name))
         else:
             self._trust.trust(self._project, _trust_name(name), _digest_of(server.endpoint))
-        return self._info(server)
+        return self._describe_endpoint(server)
 
     async def grant(self, name: str, hosts: Sequence[str], *, revoke: bool = False) -> EndpointInfo:
         """Let a server's program reach hosts, or take that back; holds from its next request on.
@@ -150,7 +150,7 @@ class McpManager:
         await asyncio.to_thread(change, name, server.endpoint, tuple(hosts))
         fact = McpGranted(endpoint=name, hosts=tuple(hosts), is_revoked=revoke)
         await self._keeping.note(fact, Origin())
-        return self._info(server)
+        return self._describe_endpoint(server)
 
     def forget(self, name: str) -> None:
         """Forget what was accepted of a server, and that anybody vouched for it.
@@ -179,7 +179,7 @@ class McpManager:
         ]
         await asyncio.gather(*(self._prepare(server, registry) for server in usable))
 
-    async def tools_of(self, name: str) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:
+    async def list_tools_of(self, name: str) -> tuple[list[OfferedTool], tuple[LeftOut, ...]]:
         """Return what a server offers now, and what of it cannot be taken.
 
         Raises:
@@ -188,31 +188,31 @@ class McpManager:
             McpUntrusted: it is a project's, and nobody vouched for it.
             McpFailed: it cannot be asked.
         """
-        server = self._usable(name)
+        server = self._make_usable(name)
         offer = await server.look(anew=True)
-        return [_offered(server, one) for one in offer.tools], offer.left_out
+        return [_make_offered(server, one) for one in offer.tools], offer.left_out
 
     async def accept(self, name: str, tools: Sequence[str] = ()) -> list[OfferedTool]:
-        """Accept what a server offers now, or the tools that are named; raises as `tools_of`.
+        """Accept what a server offers now, or the tools that are named; raises as `list_tools_of`.
 
         Raises:
             McpToolMissing: the server has no tool of this name.
         """
-        server = self._usable(name)
+        server = self._make_usable(name)
         known = {one.remote for one in (await server.look(anew=True)).tools}
         for wanted in tools:
             if wanted not in known:
                 raise McpToolMissing(endpoint=name, value=wanted)
         offer = await server.accept(tuple(tools))
-        return [_offered(server, one) for one in offer.tools]
+        return [_make_offered(server, one) for one in offer.tools]
 
     async def name_of(self, name: str, tool: str, registry: ToolRegistry) -> str:
-        """Return our name for a server's tool, which is then in the layer; raises as `tools_of`.
+        """Return our name for a server's tool, which is then in the layer; raises as `list_tools_of`.
 
         Raises:
             McpToolMissing: the server has no tool of this name.
         """
-        server = self._usable(name)
+        server = self._make_usable(name)
         offer = await server.look()
         self._register(server, registry)
         for remote in offer.tools:
@@ -227,7 +227,9 @@ class McpManager:
 
         `counts` are the calls so far.
         """
-        asked = [self._health(one, counts.get(one.name, 0)) for one in self._servers.values()]
+        asked = [
+            self._describe_health(one, counts.get(one.name, 0)) for one in self._servers.values()
+        ]
         return list(await asyncio.gather(*asked))
 
     async def aclose(self) -> None:
@@ -242,12 +244,12 @@ class McpManager:
             raise NotFound(kind="MCP server", value=name)
         return found
 
-    def _usable(self, name: str) -> Server:
+    def _make_usable(self, name: str) -> Server:
         server = self._server(name)
         if not server.endpoint.enabled:
             raise UsageError(detail=f"The MCP server {name} is switched off (`enabled = false`).")
         if not self._is_trusted(server):
-            raise McpUntrusted(endpoint=name, what=where_of(server.endpoint))
+            raise McpUntrusted(endpoint=name, what=format_where(server.endpoint))
         server.connection.hurry()
         return server
 
@@ -293,7 +295,7 @@ class McpManager:
                 continue
             self._registered[name] = (server.name, mark)
 
-    async def _health(self, server: Server, invocations: int) -> EndpointHealth:
+    async def _describe_health(self, server: Server, invocations: int) -> EndpointHealth:
         if not self._is_usable(server):
             status: Status = "untrusted" if server.endpoint.enabled else "disabled"
             return EndpointHealth(name=server.name, status=status, invocations=invocations)
@@ -320,17 +322,17 @@ class McpManager:
             last_error=error or server.connection.last_error,
             tools=len(server.offer.tools),
             held_back=tuple(server.held_back),
-            server="" if error else shown_error(session.server)[:200],
+            server="" if error else render_error(session.server)[:200],
             protocol="" if error else session.protocol,
             sandbox=opening.sandbox,
         )
 
-    def _info(self, server: Server) -> EndpointInfo:
+    def _describe_endpoint(self, server: Server) -> EndpointInfo:
         endpoint = server.endpoint
         return EndpointInfo(
             name=server.name,
             transport=endpoint.transport,
-            where=where_of(endpoint),
+            where=format_where(endpoint),
             enabled=endpoint.enabled,
             trusted=self._is_trusted(server),
             source=endpoint.source,
@@ -354,7 +356,7 @@ def _digest_of(endpoint: McpEndpoint) -> str:
     return digest({key: value for key, value in said.items() if value or key not in _LATER})
 
 
-def _offered(server: Server, remote: RemoteTool) -> OfferedTool:
+def _make_offered(server: Server, remote: RemoteTool) -> OfferedTool:
     return OfferedTool(
         name=remote.name,
         tool=remote.remote,

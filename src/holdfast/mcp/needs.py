@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.settings import McpSandbox
-from holdfast.tools import PATH, server_program
+from holdfast.tools import PATH, find_server_program
 
 _ASK_S: Final = 20.0
 _NODE: Final = frozenset({"npx", "npm", "pnpx", "pnpm"})
@@ -65,7 +65,7 @@ def find_needs(
             detail=f"{first} is not installed here: neither the search path nor that path has it."
         )
     path = os.path.abspath(path)
-    found = server_program(path, tuple(rest))
+    found = find_server_program(path, tuple(rest))
     is_known = "/" not in first and shutil.which(first, path=PATH) is not None
     command, args = (first, tuple(rest)) if is_known else (found.argv[0], found.argv[1:])
     kind = os.path.basename(first)

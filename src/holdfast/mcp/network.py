@@ -12,14 +12,14 @@ from holdfast.tools import (
     Lookup,
     SafeHttpClient,
     check_network_rights,
-    system_lookup,
+    look_up_host,
 )
 
 _LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 
 async def resolve_endpoint(
-    endpoint: McpEndpoint, policies: PolicyBundle, lookup: Lookup = system_lookup
+    endpoint: McpEndpoint, policies: PolicyBundle, lookup: Lookup = look_up_host
 ) -> str:
     """Return the address to which a connection to an endpoint may go, looked up anew.
 
@@ -33,7 +33,7 @@ async def resolve_endpoint(
     rules = policies.network_rules
     if endpoint.is_local:
         if any(covers(pattern, endpoint.host) for pattern in rules.blocked_hosts):
-            raise _denied(endpoint.host, "the host is blocked")
+            raise _make_denied(endpoint.host, "the host is blocked")
         rules = NetworkRules(
             allow_net=True, allowed_hosts=(endpoint.host,), private_networks=_LOOPBACK
         )
@@ -57,7 +57,7 @@ def check_process(name: str, endpoint: McpEndpoint, policies: PolicyBundle) -> N
         "its program talks to the network by itself, for which no list of hosts holds; "
         "ALLOW_NET and `raw_processes: true` in network.yaml grant it"
     )
-    raise _denied(name, because)
+    raise _make_denied(name, because)
 
 
 def check_profile(
@@ -104,7 +104,7 @@ def check_caller(
         hosts = ["*" if "*" in grant.pattern else grant.pattern for grant in grants]
     ceiling = RuleSet()
     if endpoint.host and not endpoint.is_local:
-        ceiling = policies.ceiling_for("/".join(agent_path))
+        ceiling = policies.find_ceiling("/".join(agent_path))
     for host in dict.fromkeys(hosts):
         label = host if host != "*" else name
         check_network_rights(host, ceiling, rights, label=label)
@@ -116,7 +116,7 @@ def _is_open(policies: PolicyBundle) -> bool:
     return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
 
 
-def _denied(target: str, because: str) -> PermissionDenied:
+def _make_denied(target: str, because: str) -> PermissionDenied:
     return PermissionDenied(permission="network", target=target, because=because)
 
 

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.causes import check_program, find_cause
 from holdfast.mcp.grants import Grants, no_grants
 from holdfast.mcp.network import check_process, resolve_endpoint
-from holdfast.mcp.results import shown_error
+from holdfast.mcp.results import render_error
 from holdfast.policy import PolicyBundle
 from holdfast.settings import McpEndpoint, references
 from holdfast.tools import (
@@ -24,7 +24,7 @@ from holdfast.tools import (
     SandboxRunner,
     SandboxStream,
     ServesEgress,
-    system_lookup,
+    look_up_host,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Opening:
     """Gives the proxy of a filtered program; without one such a program is not started."""
     grants: Grants = no_grants
     """Says which hosts were granted to the program, as things are now."""
-    lookup: Lookup = system_lookup
+    lookup: Lookup = look_up_host
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
     """What confines its program, once it runs."""
@@ -110,7 +110,7 @@ class Opening:
         if self._stray is not None and self._stray.is_flood:
             told += "; it wrote more than can be read"
         if self._stream is not None:
-            said = shown_error(await self._stream.complaints(), self.secrets)
+            said = render_error(await self._stream.read_complaints(), self.secrets)
             if said:
                 told += f"; it said: {said[-_LAST_LINES:]}"
             told += find_cause(self.endpoint, said, self._proxy.refusals if self._proxy else ())
@@ -236,10 +236,10 @@ def connect_by_sdk(
             async def start() -> SandboxStream:
                 return await opening.start_program(stdio.MOST_LINE_BYTES)
 
-            transport = stdio.stdio_transport(start, opening._stray, on_end)
+            transport = stdio.open_stdio_transport(start, opening._stray, on_end)
         else:
             opening._watched = http.Watched()
-            transport = http.http_transport(
+            transport = http.open_http_transport(
                 str(endpoint.url),
                 resolve=opening.resolve,
                 headers=opening.read_headers(),
@@ -248,7 +248,7 @@ def connect_by_sdk(
                 watched=opening._watched,
             )
         try:
-            async with session.connected(
+            async with session.open_session(
                 transport, timeout_s=endpoint.timeout_s, on_change=on_change
             ) as made:
                 yield made

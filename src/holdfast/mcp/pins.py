@@ -41,7 +41,7 @@ class PinBook:
         if known is None:
             self.accept(endpoint, tools, is_whole=True)
             return {tool.remote: "accepted" for tool in tools}
-        return {tool.remote: _verdict(known.get(tool.remote), tool) for tool in tools}
+        return {tool.remote: _make_verdict(known.get(tool.remote), tool) for tool in tools}
 
     def accept(self, endpoint: str, tools: Iterable[RemoteTool], *, is_whole: bool = False) -> None:
         """Write tools down as they are now; `is_whole` forgets those that are not among them.
@@ -66,7 +66,7 @@ class PinBook:
             self._pins.change(change)
 
 
-def _verdict(known: str | None, tool: RemoteTool) -> Verdict:
+def _make_verdict(known: str | None, tool: RemoteTool) -> Verdict:
     if known is None:
         return "new"
     return "accepted" if known == tool.digest else "changed"

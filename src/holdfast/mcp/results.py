@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.mcp.text import readable, undeceiving
+from holdfast.mcp.text import make_readable, strip_deceiving
 from holdfast.messages import FilePart
 from holdfast.tools import ToolContext, ToolResult
 
@@ -35,7 +35,9 @@ async def to_result(answer: JsonObject, context: ToolContext) -> ToolResult:
         taken.texts.append(f"[{len(blocks) - _MOST_BLOCKS} more parts left out]")
     structured = answer.get("structuredContent")
     if structured is not None and not any(_is_text(block) for block in blocks):
-        taken.texts.append(undeceiving(msgspec.json.encode(structured).decode(errors="replace")))
+        taken.texts.append(
+            strip_deceiving(msgspec.json.encode(structured).decode(errors="replace"))
+        )
     return ToolResult(
         "\n\n".join(taken.texts),
         metadata={"structured": structured} if structured is not None else {},
@@ -55,7 +57,7 @@ class _Taken:
     async def add(self, block: JsonObject) -> None:
         kind = block.get("type")
         if kind == "text":
-            self.texts.append(undeceiving(_word(block.get("text"), limit=None)))
+            self.texts.append(strip_deceiving(_clean_word(block.get("text"), limit=None)))
         elif kind == "image":
             await self._add_data("image", block.get("mimeType"), block.get("data"))
         elif kind == "audio":
@@ -64,19 +66,21 @@ class _Taken:
             resource = block.get("resource")
             await self._add_resource(resource if isinstance(resource, dict) else {})
         elif kind == "resource_link":
-            self.texts.append(f"[link to {_word(block.get('uri'))}: {_word(block.get('name'))}]")
+            self.texts.append(
+                f"[link to {_clean_word(block.get('uri'))}: {_clean_word(block.get('name'))}]"
+            )
         else:
-            self.texts.append(f"[a part of an unknown kind, {_word(kind)!r}, left out]")
+            self.texts.append(f"[a part of an unknown kind, {_clean_word(kind)!r}, left out]")
 
     async def _add_resource(self, resource: JsonObject) -> None:
-        uri = _word(resource.get("uri"))
+        uri = _clean_word(resource.get("uri"))
         if isinstance(resource.get("text"), str):
-            self.texts.append(f"[{uri}]\n{undeceiving(resource['text'])}")
+            self.texts.append(f"[{uri}]\n{strip_deceiving(resource['text'])}")
         else:
             await self._add_data(uri, resource.get("mimeType"), resource.get("blob"))
 
     async def _add_data(self, what: str, media_type: object, data: object) -> None:
-        kind = _word(media_type, limit=100).lower() or "application/octet-stream"
+        kind = _clean_word(media_type, limit=100).lower() or "application/octet-stream"
         try:
             raw = base64.b64decode(data if isinstance(data, str) else "", validate=True)
         except (binascii.Error, ValueError):
@@ -95,18 +99,18 @@ def _is_text(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and bool(block.get("text"))
 
 
-def _word(value: object, limit: int | None = _MOST_WORD) -> str:
+def _clean_word(value: object, limit: int | None = _MOST_WORD) -> str:
     if not isinstance(value, str):
         return ""
-    return value if limit is None else readable(value, limit)
+    return value if limit is None else make_readable(value, limit)
 
 
-def shown_error(text: str, secrets: Iterable[str] = ()) -> str:
+def render_error(text: str, secrets: Iterable[str] = ()) -> str:
     """Return what a server says went wrong, short enough to be shown, without our token."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[token]")
-    return " ".join(readable(text, 2_000).split())
+    return " ".join(make_readable(text, 2_000).split())
 
 
-__all__ = ["shown_error", "to_result"]
+__all__ = ["render_error", "to_result"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.mcp.text import readable
+from holdfast.mcp.text import make_readable
 
 MOST_BYTES: Final = 64 * 1024
 MOST_DEPTH: Final = 24
@@ -69,7 +69,7 @@ def _clean(schema: JsonObject, depth: int) -> JsonObject:
     for key, value in schema.items():
         found = _clean_part(key, value, depth + 1)
         if found is not None:
-            made[readable(key, 200)] = found
+            made[make_readable(key, 200)] = found
     return made
 
 
@@ -78,22 +78,22 @@ def _clean_part(key: str, value: object, depth: int) -> object:
     if key in _SCHEMA_MAPS:
         if not isinstance(value, dict):
             return None
-        return {readable(name, 200): _clean_schema(one, depth) for name, one in value.items()}
+        return {make_readable(name, 200): _clean_schema(one, depth) for name, one in value.items()}
     if key in _SCHEMA_LISTS:
         is_list = isinstance(value, list) and bool(value)
         return [_clean_schema(one, depth) for one in value] if is_list else None  # type: ignore[attr-defined]
     if key in _SCHEMAS:
         return _clean_schema(value, depth) if isinstance(value, dict | bool) else None
     if key in _TEXTS:
-        return readable(value, _MOST_TEXT) if isinstance(value, str) else None
+        return make_readable(value, _MOST_TEXT) if isinstance(value, str) else None
     if key == "required":
         names = value if isinstance(value, list) else []
-        return [readable(name, 200) for name in names if isinstance(name, str)]
+        return [make_readable(name, 200) for name in names if isinstance(name, str)]
     if key == "type":
-        return _types(value)
+        return _simplify_types(value)
     if key == "enum":
-        return _plain(value, depth) if isinstance(value, list) and value else None
-    return _plain(value, depth)
+        return _simplify(value, depth) if isinstance(value, list) and value else None
+    return _simplify(value, depth)
 
 
 def _clean_schema(value: object, depth: int) -> Any:  # noqa: ANN401 - a schema, true or false
@@ -102,26 +102,26 @@ def _clean_schema(value: object, depth: int) -> Any:  # noqa: ANN401 - a schema,
     return _clean(value, depth) if isinstance(value, dict) else {}
 
 
-def _types(value: object) -> object:
+def _simplify_types(value: object) -> object:
     if isinstance(value, list):
         return [one for one in value if isinstance(one, str) and one in _TYPES] or None
     return value if isinstance(value, str) and value in _TYPES else None
 
 
-def _plain(value: object, depth: int) -> object:
+def _simplify(value: object, depth: int) -> object:
     """Any other JSON, with readable texts."""
     if depth > MOST_DEPTH:
         raise UnusableSchema(f"its schema is nested more than {MOST_DEPTH} deep")
     if isinstance(value, str):
-        return readable(value, _MOST_TEXT)
+        return make_readable(value, _MOST_TEXT)
     if isinstance(value, list):
-        return [_plain(one, depth + 1) for one in value]
+        return [_simplify(one, depth + 1) for one in value]
     if isinstance(value, dict):
-        return {readable(key, 200): _plain(one, depth + 1) for key, one in value.items()}
+        return {make_readable(key, 200): _simplify(one, depth + 1) for key, one in value.items()}
     return value
 
 
-def checkable(schema: JsonObject) -> JsonObject:
+def make_checkable(schema: JsonObject) -> JsonObject:
     """Return as much of a clean schema as can be checked in time that the arguments bound."""
     made: JsonObject = {
         key: schema[key]
@@ -132,20 +132,22 @@ def checkable(schema: JsonObject) -> JsonObject:
         if key in schema:
             made[key] = schema[key]
     if isinstance(schema.get("properties"), dict):
-        made["properties"] = {name: _inner(one) for name, one in schema["properties"].items()}
+        made["properties"] = {
+            name: _simplify_inner(one) for name, one in schema["properties"].items()
+        }
     for key in ("items", "additionalProperties"):
         # What `patternProperties` means would count as additional without it.
         if key in schema and not (key == "additionalProperties" and _has_others(schema)):
-            made[key] = _inner(schema[key])
+            made[key] = _simplify_inner(schema[key])
     return made
 
 
-def _inner(schema: object) -> object:
-    return checkable(schema) if isinstance(schema, dict) else schema
+def _simplify_inner(schema: object) -> object:
+    return make_checkable(schema) if isinstance(schema, dict) else schema
 
 
 def _has_others(schema: JsonObject) -> bool:
     return any(key in schema for key in ("patternProperties", *_SCHEMA_LISTS, "$ref", "if"))
 
 
-__all__ = ["MOST_BYTES", "MOST_DEPTH", "UnusableSchema", "checkable", "clean_schema"]
+__all__ = ["MOST_BYTES", "MOST_DEPTH", "UnusableSchema", "clean_schema", "make_checkable"]

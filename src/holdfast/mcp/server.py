@@ -21,8 +21,8 @@ from holdfast.mcp.grants import GrantBook
 from holdfast.mcp.network import check_caller, check_process, check_profile
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.mcp.pins import PinBook, Verdict
-from holdfast.mcp.results import shown_error, to_result
-from holdfast.mcp.tools import held_back, make_tool
+from holdfast.mcp.results import render_error, to_result
+from holdfast.mcp.tools import hold_back, make_tool
 from holdfast.settings import McpEndpoint
 from holdfast.tools import Tool, ToolContext, ToolResult
 
@@ -116,7 +116,7 @@ class Server:
                         endpoint=self.name,
                         transport=self.endpoint.transport,
                         protocol=session.protocol,
-                        server=shown_error(session.server)[:200],
+                        server=render_error(session.server)[:200],
                         sandbox=self._opening.sandbox,
                         tools=len(offer.tools),
                         held_back=tuple(self.held_back),
@@ -154,7 +154,7 @@ class Server:
 
     def tools(self) -> list[Tool]:
         """Return what was listed as tools of ours."""
-        return [self._tool(remote) for remote in self.offer.tools]
+        return [self._make_tool(remote) for remote in self.offer.tools]
 
     async def aclose(self) -> None:
         """End the connection, and the program with it."""
@@ -183,25 +183,25 @@ class Server:
             )
             result = await to_result(answer, context)
         except Refusal as error:
-            text = shown_error(str(error), self._opening.secrets)
-            await self._invoked(remote, context, begun, "error", text)
+            text = render_error(str(error), self._opening.secrets)
+            await self._record_invoked(remote, context, begun, "error", text)
             return ToolResult(f"The MCP server {self.name} says: {text}", is_error=True)
         except (Lost, NoAnswer) as error:
-            text = shown_error(str(error), self._opening.secrets)
+            text = render_error(str(error), self._opening.secrets)
             if isinstance(error, NoAnswer):
                 text = await self._opening.explain(f"no answer in {self.endpoint.timeout_s:g} s")
-            await self._invoked(remote, context, begun, "unknown", text)
+            await self._record_invoked(remote, context, begun, "unknown", text)
             raise McpFailed(endpoint=self.name, detail=f"{text}; {_UNKNOWN}") from error
         except HoldfastError as error:
-            await self._invoked(remote, context, begun, "refused", str(error))
+            await self._record_invoked(remote, context, begun, "refused", str(error))
             raise
         except asyncio.CancelledError:
             await asyncio.shield(
-                self._invoked(remote, context, begun, "unknown", "it was cancelled")
+                self._record_invoked(remote, context, begun, "unknown", "it was cancelled")
             )
             raise
         outcome = "error" if result.is_error else "answered"
-        await self._invoked(
+        await self._record_invoked(
             remote, context, begun, outcome, result.output if result.is_error else ""
         )
         return result
@@ -209,7 +209,7 @@ class Server:
     def _check(self, context: ToolContext) -> None:
         """Refuse what would take the caller further than its own sandbox and network rules."""
         if self.is_barred:
-            raise McpUntrusted(endpoint=self.name, what=where_of(self.endpoint))
+            raise McpUntrusted(endpoint=self.name, what=format_where(self.endpoint))
         if self.endpoint.can_write and context.is_read_only:
             because = f"this run only reads, and the MCP server {self.name} may write"
             raise PermissionDenied(permission="sandbox", target=self.name, because=because)
@@ -241,7 +241,7 @@ class Server:
 
     # --- facts ------------------------------------------------------------------------
 
-    async def _invoked(
+    async def _record_invoked(
         self, remote: RemoteTool, context: ToolContext, begun: float, outcome: str, error: str
     ) -> None:
         fact = McpInvoked(
@@ -278,23 +278,23 @@ class Server:
         except HoldfastError:
             return  # the journal is closed, or full: whoever writes to it next is told
 
-    def _tool(self, remote: RemoteTool) -> Tool:
+    def _make_tool(self, remote: RemoteTool) -> Tool:
         verdict = self.verdicts.get(remote.remote, "new")
         if verdict != "accepted":
-            return held_back(remote, verdict)
+            return hold_back(remote, verdict)
         endpoint = self.endpoint
         limit_s = endpoint.connect_timeout_s + _LONGEST_WAIT_S + endpoint.timeout_s
         return make_tool(remote, self.call, timeout_s=limit_s)
 
 
-def where_of(endpoint: McpEndpoint) -> str:
+def format_where(endpoint: McpEndpoint) -> str:
     """Say in a line what a server is: its address, or its command."""
     return endpoint.url or shlex.join((str(endpoint.command), *endpoint.args))
 
 
 def _report(context: ToolContext, done: float, total: float | None, message: str | None) -> None:
     fraction = min(1.0, max(0.0, done / total)) if total else None
-    context.report(shown_error(message or f"{done:g}")[:200], fraction=fraction)
+    context.report(render_error(message or f"{done:g}")[:200], fraction=fraction)
 
 
-__all__ = ["Keeping", "Note", "Server", "Trust", "where_of"]
+__all__ = ["Keeping", "Note", "Server", "Trust", "format_where"]

@@ -11,8 +11,8 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import McpHeldBack
 from holdfast.mcp.definitions import RemoteTool
 from holdfast.mcp.pins import Verdict
-from holdfast.mcp.schema import checkable
-from holdfast.providers.json_schema import problems
+from holdfast.mcp.schema import make_checkable
+from holdfast.providers.json_schema import list_problems
 from holdfast.tools import Signature, Target, Tool, ToolContext, ToolResult
 
 _CONTEXT: Final = "\0context"
@@ -33,22 +33,24 @@ def make_tool(remote: RemoteTool, call: Caller, *, timeout_s: float) -> Tool:
     Rules find it by its name (`mcp__files__read`, `mcp__files__*`) and, with a pattern, by
     `files/read`.
     """
-    checked = checkable(remote.schema)
+    checked = make_checkable(remote.schema)
 
     async def function(**values: Any) -> ToolResult:  # noqa: ANN401 - JSON of the model
         context: ToolContext = values.pop(_CONTEXT)
         return await call(remote, values, context)
 
     def check(arguments: JsonObject) -> JsonObject:
-        found = problems(arguments, checked)
+        found = list_problems(arguments, checked)
         if found:
             raise ValueError("; ".join(found))
         return arguments
 
-    return _made(remote, function, check, remote.description, remote.schema, timeout_s=timeout_s)
+    return _make_tool(
+        remote, function, check, remote.description, remote.schema, timeout_s=timeout_s
+    )
 
 
-def held_back(remote: RemoteTool, verdict: Verdict) -> Tool:
+def hold_back(remote: RemoteTool, verdict: Verdict) -> Tool:
     """Return what stands in for a tool that is not what was accepted.
 
     No model sees it, nor what the server now says of it; whoever calls it all the same is
@@ -59,10 +61,10 @@ def held_back(remote: RemoteTool, verdict: Verdict) -> Tool:
         raise McpHeldBack(tool=remote.remote, endpoint=remote.endpoint, detail=_HELD_BACK[verdict])
 
     text = f"A tool of the MCP server {remote.endpoint} that is held back."
-    return _made(remote, function, lambda given: given, text, _NOTHING, tags=("unoffered",))
+    return _make_tool(remote, function, lambda given: given, text, _NOTHING, tags=("unoffered",))
 
 
-def _made(
+def _make_tool(
     remote: RemoteTool,
     function: Callable[..., Awaitable[ToolResult]],
     check: Callable[[JsonObject], JsonObject],
@@ -96,4 +98,4 @@ def _made(
     return made
 
 
-__all__ = ["Caller", "held_back", "make_tool"]
+__all__ = ["Caller", "hold_back", "make_tool"]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from holdfast.memory.answer_types import ENGLISH as ENGLISH
     from holdfast.memory.answer_types import AnswerRule as AnswerRule
     from holdfast.memory.answer_types import AnswerRules as AnswerRules
-    from holdfast.memory.choice import local_again as local_again
-    from holdfast.memory.choice import local_embedder as local_embedder
-    from holdfast.memory.choice import made_again as made_again
-    from holdfast.memory.choice import remote_again as remote_again
+    from holdfast.memory.choice import make_local_embedder as make_local_embedder
+    from holdfast.memory.choice import reopen_embedder as reopen_embedder
+    from holdfast.memory.choice import reopen_local_embedder as reopen_local_embedder
+    from holdfast.memory.choice import reopen_remote_embedder as reopen_remote_embedder
     from holdfast.memory.embedder import EmbeddedText as EmbeddedText
     from holdfast.memory.embedder import MemoryEmbedder as MemoryEmbedder
     from holdfast.memory.embedder import NoEmbedder as NoEmbedder
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.memory.remote_vectors import RemoteEmbedder as RemoteEmbedder
     from holdfast.memory.space import VectorSpace as VectorSpace
     from holdfast.memory.static_vectors import StaticEmbedder as StaticEmbedder
-    from holdfast.memory.static_vectors import default_embedder as default_embedder
+    from holdfast.memory.static_vectors import make_default_embedder as make_default_embedder
     from holdfast.memory.storage import MemoryFilter as MemoryFilter
     from holdfast.memory.storage import MemoryStats as MemoryStats
     from holdfast.memory.storage import MemoryStorage as MemoryStorage
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.memory.summarizer import ExtractiveSummarizer as ExtractiveSummarizer
     from holdfast.memory.summarizer import MemorySummarizer as MemorySummarizer
     from holdfast.memory.summarizer import ModelSummarizer as ModelSummarizer
-    from holdfast.memory.tools import memory_tools as memory_tools
+    from holdfast.memory.tools import make_memory_tools as make_memory_tools
     from holdfast.memory.transfer import export_memories as export_memories
     from holdfast.memory.transfer import import_memories as import_memories
 else:
@@ -63,19 +63,19 @@ else:
         {
             "answer_types": "ENGLISH AnswerRule AnswerRules",
             "former": "READY",
-            "choice": "local_again local_embedder made_again remote_again",
+            "choice": "reopen_local_embedder make_local_embedder reopen_embedder reopen_remote_embedder",
             "embedder": "EmbeddedText MemoryEmbedder NoEmbedder TokenEmbedder UnreadyEmbedder",
             "entry": "MemoryEntry MemoryOptions MemorySummary Provenance SCOPES Scope ScoreParts",
             "manager": "Identity MemoryManager MemoryRules Recollection",
             "minilm": "MiniLmEmbedder",
             "remote_vectors": "RemoteEmbedder",
             "space": "VectorSpace",
-            "static_vectors": "StaticEmbedder default_embedder",
+            "static_vectors": "StaticEmbedder make_default_embedder",
             "storage": "MemoryFilter MemoryStats MemoryStorage",
             "stores": "InMemoryStorage SqliteMemoryStorage",
             "stores.registry": "MemoryStoreKind find_memory_place open_memory_storage",
             "summarizer": "ExtractiveSummarizer MemorySummarizer ModelSummarizer",
-            "tools": "memory_tools",
+            "tools": "make_memory_tools",
             "transfer": "export_memories import_memories",
         },
     )

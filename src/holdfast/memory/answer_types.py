@@ -65,7 +65,7 @@ class ExpectedAnswer(msgspec.Struct, frozen=True):
         }
 
 
-def expected_answer(question: str, languages: Sequence[AnswerRules]) -> ExpectedAnswer:
+def classify_expected_answer(question: str, languages: Sequence[AnswerRules]) -> ExpectedAnswer:
     """Return what a question expects; nothing for one that asks for none of the types."""
     some = question[:_CHARACTERS].lower()
     found: dict[str, tuple[AnswerRule, ...]] = {}
@@ -83,17 +83,17 @@ def speaks_to_other(text: str, languages: Sequence[AnswerRules]) -> bool:
     return any(rules.addresses.search(some) and not rules.tells.search(some) for rules in languages)
 
 
-def _words(text: str) -> str:
+def _split_words(text: str) -> str:
     return "|".join(text.split())
 
 
-_MONTH = _words(
+_MONTH = _split_words(
     "january february march april may june july august september october november december"
 )
-_DAY = _words("monday tuesday wednesday thursday friday saturday sunday")
-_UNIT = _words("second minute hour day night week weekend month year decade")
-_SEASON = _words("spring summer autumn fall winter")
-_COUNT = _words(
+_DAY = _split_words("monday tuesday wednesday thursday friday saturday sunday")
+_UNIT = _split_words("second minute hour day night week weekend month year decade")
+_SEASON = _split_words("spring summer autumn fall winter")
+_COUNT = _split_words(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
     "hundred thousand million couple few several dozen half"
@@ -117,7 +117,7 @@ _NUMBER = re.compile(
     rf"(?:every|each|per) (?:{_UNIT}|morning|evening|{_DAY})|"
     rf"(?:times?|{_UNIT}s?) an? (?:{_UNIT}))\b",
 )
-_PLACE = _words(
+_PLACE = _split_words(
     "home school college university church hospital museum gallery park beach lake river mountain "
     "mountains forest woods cafe restaurant bar shop store mall market office studio gym library "
     "theater theatre cinema stadium hotel airport station city town village country state island "
@@ -134,7 +134,7 @@ _NAMED = re.compile(
     "[\"\u201c\u201d\u00ab]|(?:^|\\s)['\u2018]\\w|(?<=[a-z0-9,;:] )(?!I\\b|I['\u2019])[A-Z]\\w"
 )
 
-_TITLED = _words(
+_TITLED = _split_words(
     "book books novel novels series film films movie movies show shows song songs band bands album "
     "albums game games artist artists author authors musician musicians singer composer composers "
     "podcast magazine poem play painting piece brand company team teams dish recipe app breed "
@@ -193,6 +193,6 @@ __all__ = [
     "AnswerRule",
     "AnswerRules",
     "ExpectedAnswer",
-    "expected_answer",
+    "classify_expected_answer",
     "speaks_to_other",
 ]

@@ -9,8 +9,8 @@ from holdfast.errors import MissingExtra, UsageError
 from holdfast.memory.embedder import MemoryEmbedder, NoEmbedder, UnreadyEmbedder
 from holdfast.memory.minilm import MiniLmEmbedder
 from holdfast.memory.space import VectorSpace
-from holdfast.memory.static_vectors import StaticEmbedder, default_embedder
-from holdfast.providers import Endpoint, plain_address
+from holdfast.memory.static_vectors import StaticEmbedder, make_default_embedder
+from holdfast.providers import Endpoint, strip_address
 
 if TYPE_CHECKING:
     from holdfast.memory.remote_vectors import RemoteEmbedder
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _LONGEST = 65_536
 _LOCAL: dict[str, Callable[[], MemoryEmbedder]] = {
-    "static": default_embedder,
+    "static": make_default_embedder,
     "minilm": MiniLmEmbedder,
     "none": lambda: NoEmbedder("The settings want none."),
 }
 
 
-def local_embedder(name: str) -> MemoryEmbedder:
+def make_local_embedder(name: str) -> MemoryEmbedder:
     """Return an embedder that runs in this process: `static`, `minilm` or `none`.
 
     One whose package is not installed is returned too, unready.
@@ -42,7 +42,7 @@ def local_embedder(name: str) -> MemoryEmbedder:
         return UnreadyEmbedder(MiniLmEmbedder.model_id, MiniLmEmbedder.dimension, error)
 
 
-async def local_again(space: VectorSpace) -> MemoryEmbedder | None:
+async def reopen_local_embedder(space: VectorSpace) -> MemoryEmbedder | None:
     """Return the embedder of a space if it runs in this process; None if it does not.
 
     Raises:
@@ -54,16 +54,16 @@ async def local_again(space: VectorSpace) -> MemoryEmbedder | None:
     return None
 
 
-async def made_again(space: VectorSpace) -> MemoryEmbedder | None:
+async def reopen_embedder(space: VectorSpace) -> MemoryEmbedder | None:
     """Return the embedder of a space: a local one, or its server, which is sent no key."""
-    local = await local_again(space)
+    local = await reopen_local_embedder(space)
     if local is not None or not space.base_url:
         return local
-    address = plain_address(space.base_url)
-    return remote_again(space, Endpoint(provider=space.provider, base_url=address))
+    address = strip_address(space.base_url)
+    return reopen_remote_embedder(space, Endpoint(provider=space.provider, base_url=address))
 
 
-def remote_again(
+def reopen_remote_embedder(
     space: VectorSpace, endpoint: Endpoint, limiter: RateLimiter | None = None
 ) -> RemoteEmbedder | None:
     """Return the embedder of a space that an endpoint serves; None if that cannot be."""
@@ -77,4 +77,9 @@ def remote_again(
     )
 
 
-__all__ = ["local_again", "local_embedder", "made_again", "remote_again"]
+__all__ = [
+    "make_local_embedder",
+    "reopen_embedder",
+    "reopen_local_embedder",
+    "reopen_remote_embedder",
+]

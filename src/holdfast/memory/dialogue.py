@@ -52,7 +52,7 @@ class Inferred(msgspec.Struct, frozen=True):
 NOTHING = Inferred("", None, ())
 
 
-def label_of(content: str) -> str:
+def describe_label(content: str) -> str:
     """Return the name before the first colon if a speaker could be called so; empty if not."""
     found = _LABEL.match(content)
     if found is None:
@@ -69,7 +69,7 @@ def label_of(content: str) -> str:
 
 def without_label(content: str) -> str:
     """Return a line without its label, if it has one."""
-    if not label_of(content):
+    if not describe_label(content):
         return content
     found = _LABEL.match(content)
     assert found is not None
@@ -82,12 +82,12 @@ def infer_turn(content: str, before: Sequence[StoredLine]) -> Inferred:
     The lines up to the last one without a label count as one conversation if there are at
     least three and a label occurs twice among them.
     """
-    label = label_of(content)
+    label = describe_label(content)
     if not label:
         return NOTHING
     lines: list[tuple[StoredLine, str]] = []
     for line in before[: WINDOW - 1]:
-        own = line.speaker or label_of(line.content)
+        own = line.speaker or describe_label(line.content)
         if not own:
             break
         lines.append((line, own))
@@ -102,4 +102,12 @@ def infer_turn(content: str, before: Sequence[StoredLine]) -> Inferred:
     return Inferred(label, lines[0][0].row, tuple(earlier))
 
 
-__all__ = ["NOTHING", "WINDOW", "Inferred", "StoredLine", "infer_turn", "label_of", "without_label"]
+__all__ = [
+    "NOTHING",
+    "WINDOW",
+    "Inferred",
+    "StoredLine",
+    "describe_label",
+    "infer_turn",
+    "without_label",
+]

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import EmbeddingFailed, UsageError
-from holdfast.ids import new_id
-from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.ids import make_id
+from holdfast.memory.embedder import MemoryEmbedder, pack_vector
 from holdfast.memory.entry import MemoryOptions
-from holdfast.memory.identity import Identity, own_place
+from holdfast.memory.identity import Identity, find_own_place
 from holdfast.memory.requests import check_content, check_metadata, check_name, check_options
-from holdfast.memory.space import space_of
+from holdfast.memory.space import find_space
 from holdfast.memory.storage import MemoryDraft
 from holdfast.redaction import Redactor
 
@@ -48,9 +48,9 @@ def draft_of(
     if chosen.valid_to is not None and chosen.valid_to < valid_from:
         raise UsageError(detail="A memory cannot end to be true before it begins.")
     return MemoryDraft(
-        id=new.memory_id or new_id("mem"),
+        id=new.memory_id or make_id("mem"),
         tenant=identity.tenant,
-        owner=own_place(identity, chosen.scope, new.session_id).owner or "",
+        owner=find_own_place(identity, chosen.scope, new.session_id).owner or "",
         session_id=new.session_id,
         content=text,
         metadata=about,
@@ -70,12 +70,12 @@ def with_vector(
     if not model:
         raise UsageError(detail="A vector needs an embedder that made it; there is none.")
     try:
-        data = packed(vector, dimension, model)
+        data = pack_vector(vector, dimension, model)
     except EmbeddingFailed as error:
         detail = f"The vector does not fit the embedder {model}: {error}"
         raise UsageError(detail=detail) from error
     return msgspec.structs.replace(
-        draft, vector=data, vector_model=model, vector_space=space_of(embedder), tokens=tokens
+        draft, vector=data, vector_model=model, vector_space=find_space(embedder), tokens=tokens
     )
 
 

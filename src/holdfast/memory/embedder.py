@@ -62,7 +62,7 @@ class TokenEmbedder(Protocol):
         """Return the vector of a query and its token vectors, from one pass."""
         ...
 
-    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+    def compute_max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
         """Return, texts by query tokens, the similarity of the nearest token of each text.
 
         Raises:
@@ -104,7 +104,7 @@ class UnreadyEmbedder:
         raise self.reason.with_traceback(None)
 
 
-def packed(vector: Sequence[float], dimension: int, model: str) -> bytes:
+def pack_vector(vector: Sequence[float], dimension: int, model: str) -> bytes:
     """Return a vector as unit length, little-endian float16, after looking at it.
 
     Raises:
@@ -131,5 +131,5 @@ __all__ = [
     "NoEmbedder",
     "TokenEmbedder",
     "UnreadyEmbedder",
-    "packed",
+    "pack_vector",
 ]

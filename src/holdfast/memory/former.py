@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import EmbeddingFailed, HoldfastError, LLMCircuitOpen
-from holdfast.memory.embedder import MemoryEmbedder, packed
+from holdfast.memory.embedder import MemoryEmbedder, pack_vector
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryStorage
 from holdfast.observability import Logger
@@ -38,25 +38,25 @@ class _Closes(Protocol):
     async def close(self) -> None: ...
 
 
-async def unit_vector(embedder: MemoryEmbedder, text: str) -> Floats:
+async def make_unit_vector(embedder: MemoryEmbedder, text: str) -> Floats:
     """Return the direction of a text.
 
     Raises:
         EmbeddingFailed: or whatever else an embedder raises.
     """
     (vector,) = await embedder.embed([text])
-    return checked_unit(vector, embedder)
+    return check_unit_vector(vector, embedder)
 
 
-def checked_unit(vector: Sequence[float], embedder: MemoryEmbedder) -> Floats:
+def check_unit_vector(vector: Sequence[float], embedder: MemoryEmbedder) -> Floats:
     """Return the direction of a vector as it would be stored; raises EmbeddingFailed."""
     import numpy as np  # noqa: PLC0415 - loaded when used
 
-    data = packed(vector, embedder.dimension, embedder.model_id)
+    data = pack_vector(vector, embedder.dimension, embedder.model_id)
     return np.frombuffer(data, "<f2").astype(np.float32)
 
 
-def code_of(error: BaseException) -> str:
+def find_code(error: BaseException) -> str:
     """Return a short name of what went wrong, without anything from outside in it."""
     return error.code if isinstance(error, HoldfastError) else type(error).__name__
 
@@ -80,10 +80,10 @@ class Former:
         outcome: Outcome = "unknown"
         try:
             async with asyncio.timeout(patience_s):
-                vector = await unit_vector(self.embedder, text)
+                vector = await make_unit_vector(self.embedder, text)
             outcome, self.state = "success", READY
         except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-            outcome, self.state = "failure", code_of(error)
+            outcome, self.state = "failure", find_code(error)
             _log.warning("memory.old_embedder", model=self.space.model_id, error=self.state)
             return None
         finally:
@@ -123,7 +123,7 @@ class FormerEmbedders:
         """Return those whose vectors are left and that can be asked; drop all others."""
         if not self._current:
             return []  # no embedder is wanted, so nothing will ever be replaced
-        spaces = [one for one in await self._storage.spaces() if one.model_id != self._current]
+        spaces = [one for one in await self._storage.list_spaces() if one.model_id != self._current]
         for model, held in list(self._made.items()):
             if held.space not in spaces:
                 del self._made[model]
@@ -136,7 +136,7 @@ class FormerEmbedders:
     async def states(self) -> dict[str, str]:
         """Return how the older embedders are, by model: `ready`, or why they are not asked."""
         found = {one.space.model_id: one.state for one in await self.left()}
-        known = await self._storage.spaces()
+        known = await self._storage.list_spaces()
         unknown = {one.model_id: why for one, why in self._unknown.items() if one in known}
         return {**unknown, **found}
 
@@ -173,6 +173,6 @@ __all__ = [
     "Again",
     "Former",
     "FormerEmbedders",
-    "checked_unit",
-    "unit_vector",
+    "check_unit_vector",
+    "make_unit_vector",
 ]

@@ -20,7 +20,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
 
 
-def own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryPlace:
+def find_own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryPlace:
     """Return where memories of a scope lie; raises UsageError if nobody owns it."""
     owner = {
         "session": session_id,
@@ -34,7 +34,7 @@ def own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryPlace:
     return MemoryPlace(identity.tenant, scope, owner)
 
 
-def places_of(
+def list_places(
     identity: Identity, session_id: str, *, across_sessions: bool, scopes: Sequence[Scope]
 ) -> tuple[MemoryPlace, ...]:
     """Return where a search looks; always inside the tenant."""
@@ -54,17 +54,17 @@ def places_of(
         if scope == "session" and across_sessions:
             places.append(MemoryPlace(identity.tenant, "session", None))
         else:
-            places.append(own_place(identity, scope, session_id))
+            places.append(find_own_place(identity, scope, session_id))
     if not places:
         raise UsageError(detail="There is nothing to look at: no session, user or project.")
     return tuple(places)
 
 
-def owning(identity: Identity, entry: MemoryEntry) -> Identity:
+def make_owning(identity: Identity, entry: MemoryEntry) -> Identity:
     """Return the identity to which an entry of the tenant belongs."""
     if entry.scope in ("user", "project"):
         return msgspec.structs.replace(identity, **{entry.scope: entry.owner})
     return identity
 
 
-__all__ = ["Identity", "own_place", "owning", "places_of"]
+__all__ = ["Identity", "find_own_place", "list_places", "make_owning"]

@@ -55,26 +55,29 @@ def query_tokens(
         next((word for start, end, word in found if start < stop and begin < end), "")
         for begin, stop in spans
     )
-    unit = vectors / norms_of(vectors)[:, None]
+    unit = vectors / compute_norms(vectors)[:, None]
     return QueryTokens(unit.astype(np.float32), words, kind)
 
 
-def norms_of(vectors: Floats) -> Floats:
+def compute_norms(vectors: Floats) -> Floats:
     """Return the lengths of vectors, never quite 0."""
     norms: Floats = np.maximum(np.linalg.norm(vectors, axis=1), 1e-9).astype(np.float32)
     return norms
 
 
-def idf_weights(words: Sequence[str], counts: Mapping[str, int], total: int) -> Floats:
+def compute_idf_weights(words: Sequence[str], counts: Mapping[str, int], total: int) -> Floats:
     """Return how much each token of a query counts: inverse document frequency, summing to 1.
 
     `counts` says how many of `total` texts hold a word; a word that it does not know and
     that is no filler counts like the mean of the others.
     """
     total = max(total, 1)
-    known = {word: _idf(count, total) for word, count in counts.items()}
+    known = {word: _compute_idf(count, total) for word, count in counts.items()}
     middle = sum(known.values()) / len(known) if known else 1.0
-    filler, mark = _idf(_FILLER_SHARE * total, total), _idf(_MARK_SHARE * total, total)
+    filler, mark = (
+        _compute_idf(_FILLER_SHARE * total, total),
+        _compute_idf(_MARK_SHARE * total, total),
+    )
     weights = np.array(
         [
             mark if not word else known.get(word, filler if is_filler(word) else middle)
@@ -85,7 +88,7 @@ def idf_weights(words: Sequence[str], counts: Mapping[str, int], total: int) -> 
     return weights / max(float(weights.sum()), 1e-9)
 
 
-def _idf(count: float, total: int) -> float:
+def _compute_idf(count: float, total: int) -> float:
     count = min(max(count, 0.0), total)
     return math.log1p((total - count + 0.5) / (count + 0.5))
 
@@ -95,7 +98,7 @@ def pack_signs(vectors: Floats, limit: int) -> bytes:
     return np.packbits(vectors[:limit] > 0, axis=1).tobytes()
 
 
-def max_sim_signs(query: Floats, texts: Sequence[bytes]) -> Floats:
+def compute_max_sim_of_signs(query: Floats, texts: Sequence[bytes]) -> Floats:
     """Return for each text and each query token its greatest similarity with a token there.
 
     A similarity is the query token's product with the text token's signs, brought to -1..1
@@ -104,19 +107,19 @@ def max_sim_signs(query: Floats, texts: Sequence[bytes]) -> Floats:
     """
     dimension = query.shape[1]
     width = dimension // 8
-    lengths = _lengths(texts, width)
+    lengths = _measure_lengths(texts, width)
     if dimension % 8 or not lengths.any() or not len(query):
-        return _nothing(texts, query, -1.0)
+        return _make_empty(texts, query, -1.0)
     packed = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, width)
     # q . sign(t) = 2 q . bit(t) - sum(q): so zeros and ones will do.
     scale = np.float32(1.0 / math.sqrt(dimension))
     products = np.empty((len(packed), len(query)), np.float32)
-    for some in _steps(len(packed), query.size):
+    for some in _list_steps(len(packed), query.size):
         # Unpacked step by step: bits of all tokens at once would not fit into any cache.
         bits = _SIGNS.take(packed[some], axis=0).reshape(-1, dimension)
         products[some] = (query @ bits.T).T
     products = products * (2.0 * scale) - query.sum(axis=1) * scale
-    return _greatest(products, lengths, -1.0)
+    return _compute_greatest(products, lengths, -1.0)
 
 
 def pack_ids(ids: Sequence[int], limit: int) -> bytes:
@@ -124,15 +127,17 @@ def pack_ids(ids: Sequence[int], limit: int) -> bytes:
     return np.asarray(ids[:limit], "<u2").tobytes()
 
 
-def max_sim_ids(query: Floats, texts: Sequence[bytes], table: Floats, norms: Floats) -> Floats:
+def compute_max_sim_of_ids(
+    query: Floats, texts: Sequence[bytes], table: Floats, norms: Floats
+) -> Floats:
     """Return for each text and each query token its greatest similarity with a token there.
 
     `table` holds the vectors of all tokens, `norms` their lengths. Static vectors of words that
     have nothing in common often reach a cosine of .3: that counts as 0, and the rest to 1.
     """
-    lengths = _lengths(texts, 2)
+    lengths = _measure_lengths(texts, 2)
     if not lengths.any() or not len(query):
-        return _nothing(texts, query, 0.0)
+        return _make_empty(texts, query, 0.0)
     every = np.frombuffer(b"".join(texts), "<u2").astype(np.int64)
     if int(every.max()) >= len(table):
         raise ValueError("a token that the model does not know")
@@ -143,32 +148,34 @@ def max_sim_ids(query: Floats, texts: Sequence[bytes], table: Floats, norms: Flo
     where = np.zeros(len(table), np.int64)
     where[own] = np.arange(len(own))
     cosines = np.empty((len(own), len(query)), np.float32)
-    for some in _steps(len(own), query.size):
+    for some in _list_steps(len(own), query.size):
         cosines[some] = (query @ table.take(own[some], axis=0).T).T
     cosines /= norms.take(own)[:, None]
     likeness = np.clip((cosines - 0.3) / 0.7, 0.0, 1.0).astype(np.float32)
-    return _greatest(likeness.take(where.take(every), axis=0), lengths, 0.0)
+    return _compute_greatest(likeness.take(where.take(every), axis=0), lengths, 0.0)
 
 
-def _lengths(texts: Sequence[bytes], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _measure_lengths(texts: Sequence[bytes], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     lengths, rests = np.divmod(np.array(list(map(len, texts)), np.int64), max(width, 1))
     if rests.any():
         raise ValueError("half of a token")
     return lengths
 
 
-def _nothing(texts: Sequence[bytes], query: Floats, value: float) -> Floats:
+def _make_empty(texts: Sequence[bytes], query: Floats, value: float) -> Floats:
     return np.full((len(texts), len(query)), value, np.float32)
 
 
-def _steps(count: int, size: int) -> Iterator[slice]:
+def _list_steps(count: int, size: int) -> Iterator[slice]:
     """Yield slices that BLAS multiplies with a matrix of some size without another thread."""
     step = max(1, _ONE_THREAD // size)
     for start in range(0, count, step):
         yield slice(start, start + step)
 
 
-def _greatest(values: Floats, lengths: np.ndarray[Any, np.dtype[np.int64]], least: float) -> Floats:
+def _compute_greatest(
+    values: Floats, lengths: np.ndarray[Any, np.dtype[np.int64]], least: float
+) -> Floats:
     """Return the greatest value of each run of rows."""
     best = np.full((len(lengths), values.shape[1]), least, np.float32)
     some = np.flatnonzero(lengths)
@@ -180,10 +187,10 @@ def _greatest(values: Floats, lengths: np.ndarray[Any, np.dtype[np.int64]], leas
 __all__ = [
     "QueryTokens",
     "TokenKind",
-    "idf_weights",
-    "max_sim_ids",
-    "max_sim_signs",
-    "norms_of",
+    "compute_idf_weights",
+    "compute_max_sim_of_ids",
+    "compute_max_sim_of_signs",
+    "compute_norms",
     "pack_ids",
     "pack_signs",
     "query_tokens",

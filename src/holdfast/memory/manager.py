@@ -13,7 +13,7 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, HoldfastError, NotFound, UsageError
 from holdfast.journal import Payload
-from holdfast.memory.choice import made_again
+from holdfast.memory.choice import reopen_embedder
 from holdfast.memory.drafting import NewMemory, draft_of, with_vector
 from holdfast.memory.embedder import MemoryEmbedder
 from holdfast.memory.entry import (
@@ -29,8 +29,8 @@ from holdfast.memory.events import (
     MemoryStored,
     MemorySuperseded,
 )
-from holdfast.memory.former import Again, FormerEmbedders, unit_vector
-from holdfast.memory.identity import Identity, own_place, owning, places_of
+from holdfast.memory.former import Again, FormerEmbedders, make_unit_vector
+from holdfast.memory.identity import Identity, find_own_place, list_places, make_owning
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.memory.recollection import Recollection, recollect
 from holdfast.memory.requests import (
@@ -38,12 +38,12 @@ from holdfast.memory.requests import (
     check_name,
     check_query,
     check_time,
-    narrowed,
+    narrow_request,
     parse_filters,
 )
 from holdfast.memory.rules import MemoryRules
 from holdfast.memory.search import Searcher
-from holdfast.memory.space import space_of
+from holdfast.memory.space import find_space
 from holdfast.memory.storage import (
     MemoryDraft,
     MemoryFilter,
@@ -53,7 +53,7 @@ from holdfast.memory.storage import (
     Purge,
 )
 from holdfast.memory.summarizer import ExtractiveSummarizer, MemorySummarizer
-from holdfast.memory.turns import TURN, new_turns, turn_id
+from holdfast.memory.turns import TURN, iterate_new_turns, turn_id
 from holdfast.messages import Message
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
@@ -112,7 +112,7 @@ class MemoryManager:
             storage,
             embedder.model_id,
             () if callable(former_embedders) else former_embedders,
-            former_embedders if callable(former_embedders) else made_again,
+            former_embedders if callable(former_embedders) else reopen_embedder,
             patience_s=self.rules.former_patience_s,
             clock=clock,
         )
@@ -120,7 +120,7 @@ class MemoryManager:
             storage,
             embedder,
             former,
-            weights=self.rules.weighting,
+            weights=self.rules.compute_weights,
             rerank_within_s=self.rules.rerank_within_s,
             clock=clock,
         )
@@ -162,7 +162,7 @@ class MemoryManager:
         """Close on leaving."""
         await self.close()
 
-    def acting_for(
+    def act_for(
         self, identity: Identity, summarizer: MemorySummarizer | None = None
     ) -> MemoryManager:
         """Return this manager for another tenant, user or project; close only the first."""
@@ -254,7 +254,7 @@ class MemoryManager:
             raise UsageError(detail="A newer version stays in the scope of the older one.")
         kept = old.metadata if metadata is None else metadata
         chosen = msgspec.structs.replace(chosen, supersedes=old.id)
-        owned = self.acting_for(owning(self.identity, old))
+        owned = self.act_for(make_owning(self.identity, old))
         draft = owned._draft(old.session_id, content, kept, chosen, "")
         if draft.valid_from < old.valid_from:
             raise UsageError(detail="A newer version cannot be true before the older one.")
@@ -278,7 +278,7 @@ class MemoryManager:
         events that brought the messages, by the ids of these.
         """
         tenant = self.identity.tenant
-        place = own_place(self.identity, scope, session_id)
+        place = find_own_place(self.identity, scope, session_id)
         where = MemoryFilter(kinds=(TURN,), metadata={"session": session_id})
         newest = await self._storage.find([place], where, now=self._clock.now(), limit=1, after="")
         spoken = [
@@ -289,7 +289,7 @@ class MemoryManager:
         ids = [memory_id for _, memory_id in spoken]
         known = frozenset(entry.id for entry in await self._storage.get(tenant, ids))
         stored = []
-        for turn in new_turns(
+        for turn in iterate_new_turns(
             spoken,
             known,
             previous=newest[0].id if newest else "",
@@ -333,10 +333,10 @@ class MemoryManager:
         Raises:
             UsageError: the query is empty, or a filter cannot be meant.
         """
-        filters, scopes = narrowed(filters, scopes)
+        filters, scopes = narrow_request(filters, scopes)
         where = parse_filters(filters)
         return await self._searcher.search(
-            places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
+            list_places(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             check_query(query),
             where,
             now=self._clock.now(),
@@ -397,11 +397,11 @@ class MemoryManager:
             NotFound: there never was a memory `after`.
             UsageError: a filter cannot be meant.
         """
-        filters, scopes = narrowed(filters, scopes)
+        filters, scopes = narrow_request(filters, scopes)
         if after and not await self._storage.get(self.identity.tenant, [after]):
             raise NotFound(kind="memory", value=after)
         return await self._storage.find(
-            places_of(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
+            list_places(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
             parse_filters(filters),
             now=self._clock.now(),
             limit=check_limit(limit),
@@ -413,7 +413,7 @@ class MemoryManager:
         ids, model = [entry.id for entry in entries], self.embedder.model_id
         return await self._storage.get(self.identity.tenant, ids, model=model)
 
-    async def all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
+    async def list_all_memories(self, *, limit: int = 500, after: str = "") -> list[MemoryEntry]:
         """Return memories of the whole tenant, superseded ones too, newest first, in pages."""
         places = [MemoryPlace(self.identity.tenant, scope, None) for scope in SCOPES]
         where = MemoryFilter(include_superseded=True)
@@ -441,7 +441,7 @@ class MemoryManager:
         Raises:
             NotFound: there are no memories since then.
         """
-        place = [own_place(self.identity, "session", check_name(session_id, "A session id"))]
+        place = [find_own_place(self.identity, "session", check_name(session_id, "A session id"))]
         now = self._clock.now()
         where = MemoryFilter(since=check_time(since, "since"))
         found = await self._storage.find(place, where, now=now, limit=_SUMMED_UP + 1, after="")
@@ -543,7 +543,7 @@ class MemoryManager:
         is_new = vectors and bool(self.embedder.model_id)
         if is_new:
             # Vectors are dropped only if there is somebody to make them again.
-            await unit_vector(self.embedder, "ready?")
+            await make_unit_vector(self.embedder, "ready?")
         count = await self._storage.reindex()
         if is_new:
             await self._storage.drop_vectors(self.embedder.model_id)
@@ -560,10 +560,10 @@ class MemoryManager:
 
     async def _note_address(self) -> None:
         """Keep where the embedder is asked now, for vectors that know another address or none."""
-        space = space_of(self.embedder)
+        space = find_space(self.embedder)
         if space is None:
             return
-        known = {one.model_id: one for one in await self._storage.spaces()}
+        known = {one.model_id: one for one in await self._storage.list_spaces()}
         if known.get(space.model_id, space) != space:
             await self._storage.put_vectors(space.model_id, {}, {}, space=space)
 

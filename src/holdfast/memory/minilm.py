@@ -62,7 +62,7 @@ class MiniLmEmbedder:
         Raises:
             MissingExtra: a package is not installed.
         """
-        self._folder = folder or _installed()
+        self._folder = folder or _find_installed()
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Tokenizer] | None = None
 
@@ -101,16 +101,16 @@ class MiniLmEmbedder:
         spans = one.encoding.offsets[1:-1]
         return one.vector, query_tokens(text, spans, one.tokens, "contextual")
 
-    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+    def compute_max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
         """Compare query tokens of full precision with the signs of text tokens (MaxSim)."""
-        from holdfast.memory.late_interaction import max_sim_signs  # noqa: PLC0415 - loads numpy
+        from holdfast.memory.late_interaction import compute_max_sim_of_signs  # noqa: PLC0415 - loads numpy
 
-        return max_sim_signs(query.matrix, texts)
+        return compute_max_sim_of_signs(query.matrix, texts)
 
     def _run(self, texts: Sequence[str], *, has_tokens: bool) -> list[_Pass]:
         import numpy as np  # noqa: PLC0415 - loaded when used
 
-        session, tokenizer = self._ready()
+        session, tokenizer = self._load_ready()
         wanted = ["vectors", "tokens"] if has_tokens else ["vectors"]
         made = []
         # One by one: activations are quantized by the range of the whole batch, so that in
@@ -122,28 +122,28 @@ class MiniLmEmbedder:
             made.append(_Pass(found, vectors[0].tolist(), tokens))
         return made
 
-    def _ready(self) -> tuple[Any, Tokenizer]:
+    def _load_ready(self) -> tuple[Any, Tokenizer]:
         with self._lock:
             if self._loaded is None:
-                self._loaded = (self._session(), self._tokenizer())
+                self._loaded = (self._open_session(), self._load_tokenizer())
             return self._loaded
 
-    def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    def _open_session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
         import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
 
-        from holdfast.memory.bert_graph import Shape, bert_model, tensor_names  # noqa: PLC0415
+        from holdfast.memory.bert_graph import Shape, build_bert_model, list_tensor_names  # noqa: PLC0415
         from holdfast.memory.tensors import read_tensors  # noqa: PLC0415 - loads numpy
 
-        weights = read_tensors(self._read(_WEIGHTS), tensor_names(Shape()))
+        weights = read_tensors(self._read(_WEIGHTS), list_tensor_names(Shape()))
         options = onnxruntime.SessionOptions()
         # One thread: embedding is background work, and leaves the machine to others.
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         return onnxruntime.InferenceSession(
-            bert_model(weights, Shape()), options, providers=["CPUExecutionProvider"]
+            build_bert_model(weights, Shape()), options, providers=["CPUExecutionProvider"]
         )
 
-    def _tokenizer(self) -> Tokenizer:
+    def _load_tokenizer(self) -> Tokenizer:
         from tokenizers import Tokenizer  # noqa: PLC0415 - loaded when used
 
         tokenizer = Tokenizer.from_str(self._read(_TOKENIZER).decode())
@@ -164,7 +164,7 @@ class MiniLmEmbedder:
         return data
 
 
-def _installed() -> Path:
+def _find_installed() -> Path:
     # Finding a package does not import it.
     for package in ("onnxruntime", "tokenizers", "numpy"):
         if importlib.util.find_spec(package) is None:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from holdfast.errors import EmbeddingFailed, HoldfastError
-from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder, packed
-from holdfast.memory.space import space_of
+from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder, pack_vector
+from holdfast.memory.space import find_space
 from holdfast.memory.storage import MemoryStorage, Unembedded
 from holdfast.memory.words import without_names
 from holdfast.observability import Logger
@@ -42,7 +42,7 @@ class EmbeddingPipeline:
         """Work for a storage with an embedder; `wake` begins."""
         self._storage = storage
         self._embedder = embedder
-        self._space = space_of(embedder)
+        self._space = find_space(embedder)
         self._batch = batch
         self._sleep = sleep
         self._max_delay_s = max_delay_s
@@ -99,7 +99,7 @@ class EmbeddingPipeline:
         """
         delay, size, after = 1.0, self._batch, 0
         while True:
-            batch = await self._storage.unembedded(
+            batch = await self._storage.list_unembedded(
                 self._embedder.model_id,
                 size,
                 after=after,
@@ -142,7 +142,7 @@ class EmbeddingPipeline:
             if one.has_vector:
                 continue  # made before tokens were, or by the caller: it stays
             try:
-                good[one.row] = packed(vector, self._embedder.dimension, model)
+                good[one.row] = pack_vector(vector, self._embedder.dimension, model)
             except EmbeddingFailed as error:
                 refused[one.row] = str(error)
                 tokens.pop(one.row, None)

@@ -123,12 +123,12 @@ class Ranking:
 
 def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ranking:
     """Return the best memories among those that the mask allows, as many as are wanted."""
-    table = _table(index, mask, query)
+    table = _read_table(index, mask, query)
     own, context = table.lexical
-    cosine, near, space = _cosines(table, query)
+    cosine, near, space = _compute_cosines(table, query)
     allowed = table.allowed
     substance: Floats = table.column("substance")
-    spoken, then = _spoken_by(table, query.speakers), _said_then(table, query.times)
+    spoken, then = _score_speakers(table, query.speakers), _score_times(table, query.times)
     spread = functools.partial(_spread, mask=allowed, is_open=bool(allowed.all()))
     parts: dict[str, Floats] = {
         "lexical": weights.lexical * spread(own),
@@ -140,13 +140,13 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ran
         "substance": weights.substance * substance,
     }
     base: Floats = _sum(parts.values()) * allowed
-    parts["neighbours"] = _neighbours(table, base, weights)
-    parts["session"] = weights.session * _best_of_session(table, base)
+    parts["neighbours"] = _score_neighbours(table, base, weights)
+    parts["session"] = weights.session * _score_session_best(table, base)
     parts["importance"] = weights.importance * (table.column("importance") - np.float32(0.5))
-    parts["recency"] = weights.recency * _recency(table, query.now, weights)
+    parts["recency"] = weights.recency * _score_recency(table, query.now, weights)
     total = base + _sum(parts[name] for name in _LATER)
     fits = allowed & _is_related(table, context, cosine, near)
-    best = _best(fits, total, query.limit)
+    best = _select_best(fits, total, query.limit)
     return Ranking(
         places=table.places.take(best),
         totals=total.take(best),
@@ -184,13 +184,13 @@ class _CandidateTable:
         return bool((self.previous >= 0).any() or (self.following >= 0).any())
 
 
-def _table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
+def _read_table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
     # Doubles hold row numbers exactly as far as anybody will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
     found = index.positions(hits[:, 0].astype(np.int64))
     hits, found = hits[found >= 0], found[found >= 0]
-    places = _candidates(index, mask, query, found)
+    places = _select_candidates(index, mask, query, found)
     # One more at the end, which is where -1 leads.
     ordinal = np.full(index.count + 1, -1, np.int64)
     ordinal[places] = np.arange(len(places))
@@ -207,7 +207,7 @@ def _table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
     )
 
 
-def _candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> Ints:
+def _select_candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> Ints:
     """Return the places to weigh: all of a few, else the nearest with their neighbours."""
     if index.count <= vector_index.WHOLE:
         return np.arange(index.count)
@@ -230,7 +230,7 @@ def _candidates(index: VectorIndex, mask: Flags, query: Query, found: Ints) -> I
     return some
 
 
-def _cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floats, Ints]:
+def _compute_cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floats, Ints]:
     """Return how near each memory is, how near with the turn before, and in which space.
 
     The vector of two turns is the direction of their sum, so its cosine follows from those
@@ -244,13 +244,13 @@ def _cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floats, Ints
         return cosine, cosine, space
     has_vector, likeness = table.column("has_vector"), table.column("likeness")
     if query.vector is not None and index.dimension:
-        cosine = index.cosines(query.vector, table.places)
+        cosine = index.compute_cosines(query.vector, table.places)
         space[has_vector] = 0
     for number, (other, vector) in enumerate(query.former, 1):
         places = other.positions(table.column("row"))
         known = (places >= 0) & ~has_vector & (space < 0)
         known &= other.column("has_vector")[places]
-        cosine[known] = other.cosines(vector, places[known])
+        cosine[known] = other.compute_cosines(vector, places[known])
         likeness = np.where(known, other.column("likeness")[places], likeness)
         space[known] = number
     if not table.has_turns:
@@ -280,7 +280,7 @@ def _spread(values: Floats, *, mask: Flags, is_open: bool) -> Floats:
     return np.minimum(np.maximum(spread, 0.0, out=spread), 1.0, out=spread)
 
 
-def _spoken_by(table: _CandidateTable, names: frozenset[str]) -> Floats:
+def _score_speakers(table: _CandidateTable, names: frozenset[str]) -> Floats:
     codes = [code for name, code in table.index.speakers.items() if name and name in names]
     if not codes:
         return np.zeros(len(table.places), np.float32)
@@ -288,7 +288,7 @@ def _spoken_by(table: _CandidateTable, names: frozenset[str]) -> Floats:
     return spoken
 
 
-def _said_then(table: _CandidateTable, times: tuple[NamedTime, ...]) -> Floats:
+def _score_times(table: _CandidateTable, times: tuple[NamedTime, ...]) -> Floats:
     """Return 1 for what was said in a named month; the less, the farther from a named day."""
     best = np.zeros(len(table.places), np.float32)
     if not times or not len(best):
@@ -309,7 +309,7 @@ def _said_then(table: _CandidateTable, times: tuple[NamedTime, ...]) -> Floats:
     return best
 
 
-def _neighbours(table: _CandidateTable, base: Floats, weights: Weights) -> Floats:
+def _score_neighbours(table: _CandidateTable, base: Floats, weights: Weights) -> Floats:
     if not table.has_turns:
         return np.zeros(len(base), np.float32)
     previous, following = table.previous, table.following
@@ -327,7 +327,7 @@ def _neighbours(table: _CandidateTable, base: Floats, weights: Weights) -> Float
     return lifted
 
 
-def _best_of_session(table: _CandidateTable, base: Floats) -> Floats:
+def _score_session_best(table: _CandidateTable, base: Floats) -> Floats:
     if len(table.index.sessions) < 2 or not len(base):
         return np.zeros(len(base), np.float32)
     best = np.zeros(len(table.index.sessions), np.float32)
@@ -337,7 +337,7 @@ def _best_of_session(table: _CandidateTable, base: Floats) -> Floats:
     return lifted
 
 
-def _recency(table: _CandidateTable, now: float, weights: Weights) -> Floats:
+def _score_recency(table: _CandidateTable, now: float, weights: Weights) -> Floats:
     if not weights.recency:
         return np.zeros(len(table.places), np.float32)
     age = np.maximum(now - table.column("created"), 0.0)
@@ -355,7 +355,7 @@ def _is_related(table: _CandidateTable, context: Floats, cosine: Floats, near: F
     return beside
 
 
-def _best(fits: Flags, total: Floats, limit: int) -> Ints:
+def _select_best(fits: Flags, total: Floats, limit: int) -> Ints:
     places = np.flatnonzero(fits)
     if len(places) > limit:
         places = places[np.argpartition(-total[places], limit - 1)[:limit]]

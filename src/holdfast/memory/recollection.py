@@ -24,7 +24,7 @@ class Recollection(msgspec.Struct, frozen=True, kw_only=True):
         """The memories as lines for a model, marked as material."""
         if not self.memories:
             return ""
-        lines = [f"- [{entry.id}] {said(entry)}" for entry in self.memories]
+        lines = [f"- [{entry.id}] {render_memory(entry)}" for entry in self.memories]
         return "<memories>\n" + "\n".join(lines) + "\n</memories>"
 
 
@@ -33,16 +33,16 @@ def recollect(found: Sequence[MemoryEntry], budget_tokens: int) -> Recollection:
     taken: list[MemoryEntry] = []
     used = 0
     for entry in found:
-        cost = estimate_tokens(f"- [{entry.id}] {said(entry)}\n")
+        cost = estimate_tokens(f"- [{entry.id}] {render_memory(entry)}\n")
         if used + cost <= budget_tokens:
             taken.append(entry)
             used += cost
     return Recollection(memories=tuple(taken), tokens=used, left_out=len(found) - len(taken))
 
 
-def said(entry: MemoryEntry) -> str:
+def render_memory(entry: MemoryEntry) -> str:
     """Return the content, after the name of who said it."""
     return f"{entry.speaker}: {entry.content}" if entry.speaker else entry.content
 
 
-__all__ = ["Recollection", "recollect", "said"]
+__all__ = ["Recollection", "recollect", "render_memory"]

@@ -27,11 +27,11 @@ from holdfast.providers import (
     Endpoint,
     HttpTransport,
     estimate_tokens,
-    failure_in_answer,
+    find_failure_in_answer,
     is_transient,
-    plain_address,
-    refusal,
+    make_refusal,
     retry_after_s,
+    strip_address,
 )
 
 if TYPE_CHECKING:
@@ -119,8 +119,10 @@ class RemoteEmbedder:
             RateLimitError: a rule of ours does not allow it now.
         """
         vectors: list[list[float]] = []
-        most_tokens = self._most_tokens()
-        for batch in _batches([text[:_TEXT_CHARACTERS] or " " for text in texts], most_tokens):
+        most_tokens = self._compute_most_tokens()
+        for batch in _split_batches(
+            [text[:_TEXT_CHARACTERS] or " " for text in texts], most_tokens
+        ):
             vectors += await self._persist(batch)
         return vectors
 
@@ -129,7 +131,7 @@ class RemoteEmbedder:
         """How this embedder is made again: address and model, never a key."""
         from holdfast.providers import looks_like_secret  # noqa: PLC0415 - loads pydantic
 
-        address = plain_address(self._endpoint.base_url)
+        address = strip_address(self._endpoint.base_url)
         if looks_like_secret(urlsplit(address).path):
             address = ""
         return VectorSpace(
@@ -148,7 +150,7 @@ class RemoteEmbedder:
         attempt = 1
         while True:
             try:
-                return await self._within_rules(texts)
+                return await self._embed_within_rules(texts)
             except LLMError as error:
                 wait_s = retry_after_s(error)
                 if wait_s is None:
@@ -159,14 +161,14 @@ class RemoteEmbedder:
             await self._sleep(wait_s)
             attempt += 1
 
-    def _most_tokens(self) -> int | None:
+    def _compute_most_tokens(self) -> int | None:
         """The most that a rule of ours ever lets through at once."""
         rules = self._limiter.rules if self._limiter is not None else ()
         return min((one.max_tokens for one in rules if one.max_tokens is not None), default=None)
 
-    async def _within_rules(self, texts: list[str]) -> list[list[float]]:
+    async def _embed_within_rules(self, texts: list[str]) -> list[list[float]]:
         if self._limiter is None:
-            return self._checked((await self._ask(texts)).data, len(texts))
+            return self._check((await self._ask(texts)).data, len(texts))
         from holdfast.providers import RateSubject  # noqa: PLC0415 - 0.1 s
 
         subject = RateSubject(model=f"{self._endpoint.provider}:{self._model}")
@@ -175,7 +177,7 @@ class RemoteEmbedder:
         answer = await self._ask(texts)
         if answer.usage is not None:
             await self._limiter.settle(held, answer.usage.total_tokens)
-        return self._checked(answer.data, len(texts))
+        return self._check(answer.data, len(texts))
 
     async def _ask(self, texts: list[str]) -> _EmbeddingAnswer:
         """Send one request and return its answer."""
@@ -193,7 +195,7 @@ class RemoteEmbedder:
                 data=msgspec.json.encode(question),
                 headers={
                     "Content-Type": "application/json",
-                    **endpoint.auth_headers(),
+                    **endpoint.make_auth_headers(),
                     **endpoint.headers,
                 },
                 proxy=self._transport.proxy(endpoint),
@@ -201,7 +203,7 @@ class RemoteEmbedder:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=_TOTAL_S, connect=_CONNECT_S),
             ) as response:
-                body = await self._body(response)
+                body = await self._read_body(response)
                 status, headers = response.status, response.headers
         except TimeoutError as error:
             raise LLMTimeout(
@@ -213,15 +215,15 @@ class RemoteEmbedder:
                 provider=endpoint.provider, url=endpoint.shown_url, detail=detail
             ) from None
         if status != 200:
-            raise refusal(
+            raise make_refusal(
                 endpoint, self._model, status=status, headers=headers, body=body, clock=self._clock
             )
         try:
             return msgspec.json.decode(body, type=_EmbeddingAnswer)
         except (msgspec.MsgspecError, RecursionError):
-            raise failure_in_answer(endpoint, self._model, body) from None
+            raise find_failure_in_answer(endpoint, self._model, body) from None
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
@@ -230,7 +232,7 @@ class RemoteEmbedder:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _checked(self, found: list[_Vector], count: int) -> list[list[float]]:
+    def _check(self, found: list[_Vector], count: int) -> list[list[float]]:
         """Return the vectors in the order of the texts, whatever order they came in."""
         places = [one.index for one in found]
         if set(places) == {-1}:
@@ -242,7 +244,7 @@ class RemoteEmbedder:
         return [by_place[place].embedding for place in range(count)]
 
 
-def _batches(texts: Sequence[str], most_tokens: int | None) -> Iterator[list[str]]:
+def _split_batches(texts: Sequence[str], most_tokens: int | None) -> Iterator[list[str]]:
     batch: list[str] = []
     size = tokens = 0
     for text in texts:

@@ -95,7 +95,7 @@ def check_options(options: MemoryOptions, metadata: JsonObject) -> MemoryOptions
     scope = getattr(options, "scope", None)
     if isinstance(scope, str) and scope not in SCOPES:
         raise UsageError(detail=f"There is no scope {scope!r}; use {', '.join(SCOPES)}.")
-    options = _typed(options, MemoryOptions, "options")
+    options = _convert(options, MemoryOptions, "options")
     for what in ("created", "valid_from", "valid_to"):
         if getattr(options, what) is not None:
             check_time(getattr(options, what), what)
@@ -107,8 +107,8 @@ def check_options(options: MemoryOptions, metadata: JsonObject) -> MemoryOptions
         check_name(getattr(options, what), what)
     return msgspec.structs.replace(
         options,
-        kind=options.kind or _text(metadata.get("type")) or "fact",
-        speaker=options.speaker or _text(metadata.get("speaker")),
+        kind=options.kind or _render_text(metadata.get("type")) or "fact",
+        speaker=options.speaker or _render_text(metadata.get("speaker")),
     )
 
 
@@ -122,7 +122,7 @@ def parse_filters(filters: Mapping[str, Any] | MemoryFilter | None) -> MemoryFil
         UsageError: a value cannot be meant.
     """
     if isinstance(filters, MemoryFilter):
-        return _typed(filters, MemoryFilter, "filters")
+        return _convert(filters, MemoryFilter, "filters")
     if filters is not None and not isinstance(filters, Mapping):
         raise UsageError(detail="Filters are names and values.")
     if len(filters or ()) > MAX_FILTERS:
@@ -135,13 +135,13 @@ def parse_filters(filters: Mapping[str, Any] | MemoryFilter | None) -> MemoryFil
         if field is None:
             metadata[name.removeprefix("metadata.")] = value
         elif field in ("kinds", "speakers"):
-            known[field] = (value,) if isinstance(value, str) else _several(value, name)
+            known[field] = (value,) if isinstance(value, str) else _list_several(value, name)
         else:
             known[field] = value
-    return _typed({**known, "metadata": metadata}, MemoryFilter, "filters")
+    return _convert({**known, "metadata": metadata}, MemoryFilter, "filters")
 
 
-def _typed(given: object, kind: type[T], what: str) -> T:
+def _convert(given: object, kind: type[T], what: str) -> T:
     """Return what was given, every value of it of the type that it has to have."""
     try:
         return msgspec.convert(msgspec.to_builtins(given), kind, strict=True)
@@ -149,12 +149,12 @@ def _typed(given: object, kind: type[T], what: str) -> T:
         raise UsageError(detail=f"The {what} do not fit: {error}") from error
 
 
-def narrowed(filters: object, scopes: Sequence[Scope]) -> tuple[Any, Sequence[Scope]]:
+def narrow_request(filters: object, scopes: Sequence[Scope]) -> tuple[Any, Sequence[Scope]]:
     """Return the filters without the one on scopes, and the scopes that it leaves."""
     if not isinstance(filters, Mapping) or "scope" not in filters:
         return filters, scopes
     value = filters["scope"]
-    wanted = (value,) if isinstance(value, str) else _several(value, "scope")
+    wanted = (value,) if isinstance(value, str) else _list_several(value, "scope")
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
         raise UsageError(detail=f"The filter 'scope' takes some of: {', '.join(SCOPES)}.")
@@ -164,13 +164,13 @@ def narrowed(filters: object, scopes: Sequence[Scope]) -> tuple[Any, Sequence[Sc
     return {name: value for name, value in filters.items() if name != "scope"}, left
 
 
-def _several(value: object, name: str) -> tuple[object, ...]:
+def _list_several(value: object, name: str) -> tuple[object, ...]:
     if not isinstance(value, Sequence | set | frozenset):
         raise UsageError(detail=f"The filter {name!r} takes a text or several.")
     return tuple(value)
 
 
-def _text(value: object) -> str:
+def _render_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -183,6 +183,6 @@ __all__ = [
     "check_options",
     "check_query",
     "check_time",
-    "narrowed",
+    "narrow_request",
     "parse_filters",
 ]

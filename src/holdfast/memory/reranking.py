@@ -20,10 +20,10 @@ from holdfast.memory.answer_types import (
     ENGLISH,
     TYPES,
     AnswerRules,
-    expected_answer,
+    classify_expected_answer,
     speaks_to_other,
 )
-from holdfast.memory.late_interaction import QueryTokens, idf_weights
+from holdfast.memory.late_interaction import QueryTokens, compute_idf_weights
 
 if TYPE_CHECKING:
     from holdfast.memory.embedder import TokenEmbedder
@@ -135,7 +135,7 @@ def rerank(
     passages = lookup.passages(turns.rows(places), model)
     if query.is_late():
         return first
-    late = _late_interaction(turns, passages, query, lookup)
+    late = _open_late_interaction(turns, passages, query, lookup)
     weights = rules.lexical
     if late is not None and query.late is not None:
         kind = query.late.tokens.kind
@@ -144,7 +144,7 @@ def rerank(
     found |= {"speaker": first.speaker[:count], "time": first.time[:count]}
     if late is not None:
         found |= {"late": late.own, "late_context": late.context, "reply": late.reply}
-    return _reordered(first, {name: getattr(weights, name) * one for name, one in found.items()})
+    return _reorder(first, {name: getattr(weights, name) * one for name, one in found.items()})
 
 
 class _Turns:
@@ -177,7 +177,7 @@ class _Late:
     reply: Floats
 
 
-def _late_interaction(
+def _open_late_interaction(
     turns: _Turns, passages: dict[int, MemoryPassage], query: RerankQuery, lookup: SearchLookup
 ) -> _Late | None:
     """Return MaxSim of each candidate, brought to 0..1 among them; None without tokens."""
@@ -194,11 +194,11 @@ def _late_interaction(
     if is_known[own_lines].mean() < _ENOUGH:
         return None
     try:
-        best = late.embedder.max_similarities(late.tokens, [blob or b"" for blob in blobs])
+        best = late.embedder.compute_max_similarities(late.tokens, [blob or b"" for blob in blobs])
     except ValueError:
         return None  # bytes that are no tokens of the model: the first ranking stands
-    counts = lookup.word_counts(query.words)
-    weights = idf_weights(late.tokens.words, counts.counts, counts.total)
+    counts = lookup.count_words(query.words)
+    weights = compute_idf_weights(late.tokens.words, counts.counts, counts.total)
     # One more at the end, which is where -1 leads: nothing is farther.
     best = np.vstack([best, np.full((1, best.shape[1]), -1.0, np.float32)])
     lines = [own_lines, turns.lines(turns.before), turns.lines(turns.two_before)]
@@ -209,8 +209,8 @@ def _late_interaction(
     is_question = turns.index.column("is_question")
     answers = (turns.before >= 0) & is_question.take(turns.before) & ~is_question[turns.places]
     return _Late(
-        _filled(_spread(own, own[known]), known),
-        _filled(_spread(context, context[known]), known),
+        _fill(_spread(own, own[known]), known),
+        _fill(_spread(context, context[known]), known),
         np.where(answers, asked, 0.0).astype(np.float32),
     )
 
@@ -224,7 +224,7 @@ def _spread(values: Floats, among: Floats) -> Floats:
     return spread
 
 
-def _filled(values: Floats, known: Flags) -> Floats:
+def _fill(values: Floats, known: Flags) -> Floats:
     """Give those whose tokens are not made yet the mean of the others."""
     return values if known.all() else np.where(known, values, values[known].mean())
 
@@ -234,7 +234,7 @@ def _answer_types(
 ) -> dict[str, Floats]:
     rows = turns.rows(turns.places)
     texts = [passages[row].content if row in passages else "" for row in rows]
-    expected = expected_answer(text, languages)
+    expected = classify_expected_answer(text, languages)
     found = {kind: np.zeros(len(texts), np.float32) for kind in TYPES}
     if expected.rules:
         for line, content in enumerate(texts):
@@ -251,7 +251,7 @@ def _answer_types(
     return found
 
 
-def _reordered(first: Ranking, added: dict[str, Floats]) -> Ranking:
+def _reorder(first: Ranking, added: dict[str, Floats]) -> Ranking:
     """Return a ranking with parts added to its best ones, sorted anew."""
     count = len(next(iter(added.values())))
     totals = first.totals.copy()

@@ -37,7 +37,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long a search waits for the embedder of older vectors."""
     summary_words: int = _SUMMARY_WORDS
 
-    def weighting(self) -> Weights:
+    def compute_weights(self) -> Weights:
         """Return how much each part of a score counts."""
         from holdfast.memory.ranking import Weights  # noqa: PLC0415 - loads numpy
 

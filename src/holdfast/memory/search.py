@@ -13,7 +13,13 @@ import msgspec
 from holdfast.clock import SYSTEM, Clock
 from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder
 from holdfast.memory.entry import MemoryEntry
-from holdfast.memory.former import Former, FormerEmbedders, checked_unit, code_of, unit_vector
+from holdfast.memory.former import (
+    Former,
+    FormerEmbedders,
+    check_unit_vector,
+    find_code,
+    make_unit_vector,
+)
 from holdfast.memory.index_cache import CachedIndex, IndexCache
 from holdfast.memory.storage import (
     LexicalHit,
@@ -22,7 +28,7 @@ from holdfast.memory.storage import (
     MemoryStorage,
     SearchLookup,
 )
-from holdfast.memory.times import named_times
+from holdfast.memory.times import find_named_times
 from holdfast.memory.words import name_words, query_words, without_names
 from holdfast.observability import Logger
 
@@ -80,21 +86,21 @@ class Searcher:
         is_late = self._timer()
         cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
         async with cached.lock:
-            mentioned, names = _mentioned(query, cached.index.speakers)
+            mentioned, names = _find_mentioned(query, cached.index.speakers)
             is_whole = cached.index.is_whole
         words = query_words(query, leave_out=names)
         # Nobody waits for another one's embedder: the locks are open meanwhile.
-        seen = await self._seen(places, without_names(query, mentioned), is_whole=is_whole)
+        seen = await self._read_seen(places, without_names(query, mentioned), is_whole=is_whole)
         asked = ranking.Query(
             now=now,
             vector=seen.vector,
             former=tuple((old.index, vector) for old, vector in seen.former),
             models=seen.models,
             speakers=mentioned,
-            times=named_times(query),
+            times=find_named_times(query),
             limit=limit,
         )
-        again = self._second_look(query, words, seen.tokens, is_late)
+        again = self._rerank(query, words, seen.tokens, is_late)
         ranker = _Ranker(cached.index, where, asked, again, self._weights())
         async with contextlib.AsyncExitStack() as stack:
             for one in (cached, *(old for old, _ in seen.former)):
@@ -113,7 +119,7 @@ class Searcher:
             return lambda: False
         return lambda: self._clock.monotonic() - began >= within_s
 
-    def _second_look(
+    def _rerank(
         self,
         query: str,
         words: Sequence[str],
@@ -127,7 +133,9 @@ class Searcher:
             late = TokenQuery(tokens, self._token_embedder, self._embedder.model_id)
         return RerankQuery(query, words, late, is_late)
 
-    async def _seen(self, places: tuple[MemoryPlace, ...], text: str, *, is_whole: bool) -> _Seen:
+    async def _read_seen(
+        self, places: tuple[MemoryPlace, ...], text: str, *, is_whole: bool
+    ) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
         if is_whole and not self.former.is_any:
@@ -159,10 +167,10 @@ class Searcher:
         try:
             if self._token_embedder is not None:
                 vector, tokens = await self._token_embedder.embed_query(text)
-                return checked_unit(vector, embedder), tokens
-            return await unit_vector(embedder, text), None
+                return check_unit_vector(vector, embedder), tokens
+            return await make_unit_vector(embedder, text), None
         except Exception as error:  # noqa: BLE001 - a foreign embedder may raise anything
-            kind = code_of(error)
+            kind = find_code(error)
             _log.warning("memory.query_not_embedded", model=embedder.model_id, error=kind)
             return None, None
 
@@ -239,7 +247,7 @@ def _rank(
     return ranking.rank(index, mask, query, weights)
 
 
-def _mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], frozenset[str]]:
+def _find_mentioned(query: str, speakers: dict[str, int]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the speakers that a query names, and the words of their names."""
     found: set[str] = set()
     words: set[str] = set()

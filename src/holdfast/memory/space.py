@@ -29,11 +29,11 @@ class Addressed(Protocol):
         ...
 
 
-def space_of(embedder: object) -> VectorSpace | None:
+def find_space(embedder: object) -> VectorSpace | None:
     """Return what to keep beside an embedder's vectors; None if there is nothing to know."""
     if isinstance(embedder, Addressed) and embedder.space.base_url:
         return embedder.space
     return None
 
 
-__all__ = ["Addressed", "VectorSpace", "space_of"]
+__all__ = ["Addressed", "VectorSpace", "find_space"]

@@ -47,7 +47,7 @@ class StaticEmbedder:
         Raises:
             MissingExtra: the package is not installed.
         """
-        self._folder = folder or _installed()
+        self._folder = folder or _find_installed()
         self._lock = threading.Lock()
         self._loaded: tuple[np.ndarray[Any, Any], Tokenizer] | None = None
         self._norms: Floats | None = None
@@ -58,7 +58,7 @@ class StaticEmbedder:
 
     def embed_now(self, texts: Sequence[str]) -> list[list[float]]:
         """Do the same, blocking."""
-        return [self._vector(found) for found in self._encode(texts)]
+        return [self._make_vector(found) for found in self._encode(texts)]
 
     async def embed_texts(self, texts: Sequence[str]) -> list[EmbeddedText]:
         """Return vectors, and the numbers of the tokens: their vectors are in the table."""
@@ -68,7 +68,7 @@ class StaticEmbedder:
         from holdfast.memory.late_interaction import pack_ids  # noqa: PLC0415 - loads numpy
 
         return [
-            EmbeddedText(self._vector(found), pack_ids(found.ids, _STORED_TOKENS))
+            EmbeddedText(self._make_vector(found), pack_ids(found.ids, _STORED_TOKENS))
             for found in self._encode(texts)
         ]
 
@@ -81,42 +81,42 @@ class StaticEmbedder:
 
         from holdfast.memory.late_interaction import query_tokens  # noqa: PLC0415 - loads numpy
 
-        table, _ = self._ready()
+        table, _ = self._load_ready()
         (found,) = self._encode([text])
         vectors = table[np.asarray(found.ids, dtype=np.int64)]
-        return self._vector(found), query_tokens(text, found.offsets, vectors, "static")
+        return self._make_vector(found), query_tokens(text, found.offsets, vectors, "static")
 
-    def max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
+    def compute_max_similarities(self, query: QueryTokens, texts: Sequence[bytes]) -> Floats:
         """Compare tokens by their static vectors (MaxSim)."""
-        from holdfast.memory.late_interaction import max_sim_ids, norms_of  # noqa: PLC0415
+        from holdfast.memory.late_interaction import compute_max_sim_of_ids, compute_norms  # noqa: PLC0415
 
-        table, _ = self._ready()
+        table, _ = self._load_ready()
         with self._lock:
             if self._norms is None:
-                self._norms = norms_of(table)
-        return max_sim_ids(query.matrix, texts, table, self._norms)
+                self._norms = compute_norms(table)
+        return compute_max_sim_of_ids(query.matrix, texts, table, self._norms)
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
-        _, tokenizer = self._ready()
+        _, tokenizer = self._load_ready()
         cut = [text[:_CHARACTERS] for text in texts]
         return tokenizer.encode_batch(cut, add_special_tokens=False)
 
-    def _vector(self, found: Encoding) -> list[float]:
+    def _make_vector(self, found: Encoding) -> list[float]:
         import numpy as np  # noqa: PLC0415 - loaded when used
 
-        table, _ = self._ready()
+        table, _ = self._load_ready()
         mean = table[np.asarray(found.ids or [0], dtype=np.int64)].mean(axis=0)
         length = float(np.linalg.norm(mean))
         vector: list[float] = (mean / length if length > 1e-9 else table[1]).tolist()
         return vector
 
-    def _ready(self) -> tuple[np.ndarray[Any, Any], Tokenizer]:
+    def _load_ready(self) -> tuple[np.ndarray[Any, Any], Tokenizer]:
         with self._lock:
             if self._loaded is None:
-                self._loaded = (self._table(), self._tokenizer())
+                self._loaded = (self._read_table(), self._load_tokenizer())
             return self._loaded
 
-    def _table(self) -> np.ndarray[Any, Any]:
+    def _read_table(self) -> np.ndarray[Any, Any]:
         try:
             (table,) = read_tensors(self._read(_WEIGHTS), ["embedding.weight"]).values()
             if table.ndim != 2 or table.shape[1] != self.dimension:
@@ -126,7 +126,7 @@ class StaticEmbedder:
             raise EmbeddingFailed(model=self.model_id, detail=detail) from error
         return table
 
-    def _tokenizer(self) -> Tokenizer:
+    def _load_tokenizer(self) -> Tokenizer:
         from tokenizers import Tokenizer  # noqa: PLC0415 - loaded when used
 
         tokenizer = Tokenizer.from_str(self._read(_TOKENIZER).decode())
@@ -142,7 +142,7 @@ class StaticEmbedder:
             raise EmbeddingFailed(model=self.model_id, detail=detail) from error
 
 
-def _installed() -> Path:
+def _find_installed() -> Path:
     # Finding a package does not import it.
     for package in ("tokenizers", "numpy", "wordllama"):
         found = importlib.util.find_spec(package)
@@ -152,7 +152,7 @@ def _installed() -> Path:
     return Path(found.submodule_search_locations[0])
 
 
-def default_embedder() -> MemoryEmbedder:
+def make_default_embedder() -> MemoryEmbedder:
     """Return the built-in embedder, or none where its package is missing."""
     try:
         return StaticEmbedder()
@@ -160,4 +160,4 @@ def default_embedder() -> MemoryEmbedder:
         return NoEmbedder(f"{error} {error.hint}")
 
 
-__all__ = ["StaticEmbedder", "default_embedder"]
+__all__ = ["StaticEmbedder", "make_default_embedder"]

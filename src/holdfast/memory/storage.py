@@ -128,7 +128,7 @@ class SearchLookup(Protocol):
         """Return the tokens at some rows of the tenants that have any, without the texts."""
         ...
 
-    def word_counts(self, words: Sequence[str]) -> WordCounts:
+    def count_words(self, words: Sequence[str]) -> WordCounts:
         """Return how many memories hold each word; of very frequent ones an estimate."""
         ...
 
@@ -261,7 +261,7 @@ class MemoryStorage(Protocol):
         """Return what changed in a place after a revision, oldest change first."""
         ...
 
-    async def unembedded(
+    async def list_unembedded(
         self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
     ) -> list[Unembedded]:
         """Return memories without a vector of the model, by row, that were not refused.
@@ -288,7 +288,7 @@ class MemoryStorage(Protocol):
         """
         ...
 
-    async def spaces(self) -> list[VectorSpace]:
+    async def list_spaces(self) -> list[VectorSpace]:
         """Return the spaces of all vectors that are there, of every tenant."""
         ...
 
@@ -339,17 +339,17 @@ class MemoryStorage(Protocol):
 
 __all__ = [
     "Choose",
-    "MemoryDraft",
     "IndexRow",
     "LexicalHit",
-    "SearchLookup",
+    "MemoryDraft",
     "MemoryFilter",
-    "MemoryStats",
-    "MemoryStorage",
     "MemoryPassage",
     "MemoryPlace",
+    "MemoryStats",
+    "MemoryStorage",
     "Purge",
     "Relation",
+    "SearchLookup",
     "Unembedded",
     "WordCounts",
 ]

@@ -56,10 +56,10 @@ class ExtractiveSummarizer:
         Of much text only the beginning of each memory is looked at.
         """
         # Words of half a megabyte take seconds, in which others must get their turn.
-        return await asyncio.to_thread(_picked, memories, max_words)
+        return await asyncio.to_thread(_make_picked, memories, max_words)
 
 
-def _picked(memories: Sequence[MemoryEntry], max_words: int) -> SummaryText:
+def _make_picked(memories: Sequence[MemoryEntry], max_words: int) -> SummaryText:
     share = min(_MEMORY_CHARACTERS, max(_SHORTEST_SHARE, _CHARACTERS // max(len(memories), 1)))
     sentences = [
         (entry, sentence.strip())
@@ -79,7 +79,7 @@ def _picked(memories: Sequence[MemoryEntry], max_words: int) -> SummaryText:
     covered: set[str] = set()
     left = max_words
     for place in sorted(range(len(sentences)), key=lambda place: (-weight(place), place)):
-        length = _length(sentences[place][1])
+        length = _measure_length(sentences[place][1])
         # What was already said is not said again.
         is_new = len(words[place] - covered) * 2 > len(words[place])
         if length <= left and (is_new or not chosen):
@@ -89,7 +89,7 @@ def _picked(memories: Sequence[MemoryEntry], max_words: int) -> SummaryText:
     if not chosen and sentences:
         text = " ".join(sentences[0][1].split()[:max_words])
         return SummaryText(text[: _WORD_CHARACTERS * max_words], "extractive")
-    lines = [_line(*sentences[place]) for place in sorted(chosen)]
+    lines = [_format_line(*sentences[place]) for place in sorted(chosen)]
     return SummaryText("\n".join(lines), "extractive")
 
 
@@ -105,7 +105,7 @@ class ModelSummarizer:
         """Return the model's text, marked so."""
         if not self._model.info.is_llm:
             return await self._plain.summarize(memories, max_words=max_words)
-        notes = "\n".join(_line(entry, entry.content) for entry in memories)[-_MODEL_INPUT:]
+        notes = "\n".join(_format_line(entry, entry.content) for entry in memories)[-_MODEL_INPUT:]
         request = ModelRequest(
             system=_PROMPT.format(words=max_words),
             messages=(
@@ -124,12 +124,12 @@ class ModelSummarizer:
         return SummaryText(text, "model")
 
 
-def _length(text: str) -> int:
+def _measure_length(text: str) -> int:
     """Return about how many words a text has; some scripts put no blank between theirs."""
     return max(len(text.split()), len(text) // _WORD_CHARACTERS)
 
 
-def _line(entry: MemoryEntry, text: str) -> str:
+def _format_line(entry: MemoryEntry, text: str) -> str:
     return f"{entry.speaker}: {text}" if entry.speaker else text
 
 

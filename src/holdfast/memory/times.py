@@ -26,13 +26,13 @@ class NamedTime(msgspec.Struct, frozen=True):
     day: int
 
 
-def named_times(text: str) -> tuple[NamedTime, ...]:
+def find_named_times(text: str) -> tuple[NamedTime, ...]:
     """Return the months and days that a text names, in English or as in 2023-07-05."""
-    found = {*_spoken(text), *_dated(text)}
+    found = {*_iterate_spoken(text), *_iterate_dated(text)}
     return tuple(one for one in sorted(found, key=repr) if one.month in range(1, 13))
 
 
-def _spoken(text: str) -> Iterator[NamedTime]:
+def _iterate_spoken(text: str) -> Iterator[NamedTime]:
     for match in _NAMED.finditer(text):
         day, year = int(match["day"] or match["after"] or 0), int(match["year"] or 0)
         # "may" is more often a verb.
@@ -40,9 +40,9 @@ def _spoken(text: str) -> Iterator[NamedTime]:
             yield NamedTime(year, _MONTHS.index(match["month"].lower()) + 1, min(day, 31))
 
 
-def _dated(text: str) -> Iterator[NamedTime]:
+def _iterate_dated(text: str) -> Iterator[NamedTime]:
     for match in _WRITTEN.finditer(text):
         yield NamedTime(int(match["year"]), int(match["month"]), min(int(match["day"] or 0), 31))
 
 
-__all__ = ["NamedTime", "named_times"]
+__all__ = ["NamedTime", "find_named_times"]

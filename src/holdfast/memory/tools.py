@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.errors import AlreadyExists, TellModel, UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.memory.entry import MemoryOptions, Provenance
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
@@ -20,7 +20,7 @@ ManagerOf: TypeAlias = "Callable[[str], Awaitable[MemoryManager]]"
 """Returns the manager that acts for a session."""
 
 
-def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
+def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
     """Return `remember` and `recall` for the sessions of a manager, or of whoever knows it."""
 
     async def of(session_id: str) -> MemoryManager:
@@ -52,7 +52,7 @@ def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
                 run_id=context.run_id,
             ),
         )
-        memory_id = _id_of(context.idempotency_key)
+        memory_id = _get_id(context.idempotency_key)
         try:
             await (await of(context.session_id)).store_memory(
                 context.session_id, content, {}, options=options, memory_id=memory_id
@@ -97,8 +97,8 @@ def memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
     return remember, recall
 
 
-def _id_of(key: str) -> str:
-    return f"mem_{sha256_hex(key.encode())[:26]}" if key else new_id("mem")
+def _get_id(key: str) -> str:
+    return f"mem_{hash_sha256(key.encode())[:26]}" if key else make_id("mem")
 
 
-__all__ = ["memory_tools"]
+__all__ = ["make_memory_tools"]

@@ -72,13 +72,13 @@ async def export_memories(
             session_id, where, limit=_PAGE, after=after, scopes=("session",)
         )
         if session_id
-        else await manager.all_memories(limit=_PAGE, after=after)
+        else await manager.list_all_memories(limit=_PAGE, after=after)
     ):
         shown = await manager.with_embeddings(page) if with_vectors else page
         for entry in shown:
-            line = _line(entry)
+            line = _format_line(entry)
             if entry.embedding is not None:
-                line = _line_with_vector(line, entry, manager.embedder.model_id)
+                line = _make_line_with_vector(line, entry, manager.embedder.model_id)
             yield msgspec.json.encode(line) + b"\n"
         after = page[-1].id
 
@@ -97,7 +97,7 @@ async def import_memories(
     parsed = [_parse(number, line) for number, line in numbered]
     for (number, _), one in zip(numbered, parsed, strict=True):
         _check(number, one, manager, now)
-    parsed = _in_order(parsed)
+    parsed = _sort_in_order(parsed)
     stored = skipped = 0
     kept: set[str] = set()
     for one in parsed:
@@ -105,9 +105,9 @@ async def import_memories(
             skipped += 1
             continue
         try:
-            owning = manager.acting_for(_owning(manager.identity, one))
-            new = _new(one, kept, now)
-            vector, tokens = _embedded(one, manager.embedder)
+            owning = manager.act_for(_find_owning(manager.identity, one))
+            new = _make_new(one, kept, now)
+            vector, tokens = _read_embedded(one, manager.embedder)
             await owning._store(new, embeddings=vector, tokens=tokens)
             stored += 1
         except AlreadyExists:
@@ -120,7 +120,7 @@ async def import_memories(
     return stored, skipped
 
 
-def _in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
+def _sort_in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
     """Return lines oldest first, but what others refer to always before them.
 
     Raises:
@@ -129,7 +129,10 @@ def _in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
     known: dict[str, _ExportedVector] = {}
     again = [one for one in lines if known.setdefault(one.id, one) is not one]
     sorter = TopologicalSorter(
-        {one.id: {other for other in _referred(one) if other in known} for one in known.values()}
+        {
+            one.id: {other for other in _list_referred(one) if other in known}
+            for one in known.values()
+        }
     )
     try:
         sorter.prepare()
@@ -146,17 +149,19 @@ def _in_order(lines: Sequence[_ExportedVector]) -> list[_ExportedVector]:
     return [*ordered, *again]
 
 
-def _referred(one: _ExportedMemory) -> tuple[str, ...]:
+def _list_referred(one: _ExportedMemory) -> tuple[str, ...]:
     return (one.previous_id, one.supersedes, *one.derived_from)
 
 
-def _line(entry: MemoryEntry) -> _ExportedMemory:
+def _format_line(entry: MemoryEntry) -> _ExportedMemory:
     names: Sequence[str] = _ExportedMemory.__struct_fields__
     values: dict[str, Any] = {name: getattr(entry, name) for name in names if name != "format"}
     return _ExportedMemory(format=_FORMAT, **values)
 
 
-def _line_with_vector(line: _ExportedMemory, entry: MemoryEntry, model: str) -> _ExportedVector:
+def _make_line_with_vector(
+    line: _ExportedMemory, entry: MemoryEntry, model: str
+) -> _ExportedVector:
     numbers = entry.embedding or []
     known = {name: getattr(line, name) for name in line.__struct_fields__ if name != "format"}
     return _ExportedVector(
@@ -168,7 +173,9 @@ def _line_with_vector(line: _ExportedMemory, entry: MemoryEntry, model: str) -> 
     )
 
 
-def _embedded(one: _ExportedVector, embedder: MemoryEmbedder) -> tuple[list[float] | None, bytes]:
+def _read_embedded(
+    one: _ExportedVector, embedder: MemoryEmbedder
+) -> tuple[list[float] | None, bytes]:
     """Return the vector and tokens of a line if they are of this embedder; else they are made."""
     if not one.vector or one.vector_model != embedder.model_id:
         return None, b""
@@ -189,7 +196,7 @@ def _check_tokens(tokens: bytes, embedder: MemoryEmbedder) -> None:
         raise UsageError(detail="the tokens are none of the embedder")
     nothing = np.zeros((1, embedder.dimension), np.float32)
     try:
-        embedder.max_similarities(QueryTokens(nothing, ("",), "contextual"), [tokens])
+        embedder.compute_max_similarities(QueryTokens(nothing, ("",), "contextual"), [tokens])
     except ValueError as error:
         raise UsageError(detail=f"the tokens are none of the embedder: {error}") from error
 
@@ -207,9 +214,9 @@ def _parse(number: int, line: bytes) -> _ExportedVector:
 def _check(number: int, one: _ExportedVector, manager: MemoryManager, now: float) -> None:
     """Refuse a line that reads like a memory but can be none."""
     try:
-        owning = _owning(manager.identity, one)
-        draft = draft_of(_new(one, set(), now), owning, now=now, redactor=None)
-        vector, tokens = _embedded(one, manager.embedder)
+        owning = _find_owning(manager.identity, one)
+        draft = draft_of(_make_new(one, set(), now), owning, now=now, redactor=None)
+        vector, tokens = _read_embedded(one, manager.embedder)
         if vector is not None:
             with_vector(draft, manager.embedder, vector)
             _check_tokens(tokens, manager.embedder)
@@ -217,13 +224,13 @@ def _check(number: int, one: _ExportedVector, manager: MemoryManager, now: float
         raise InvalidImport(detail=f"line {number} is no memory: {error}") from error
 
 
-def _owning(identity: Identity, one: _ExportedMemory) -> Identity:
+def _find_owning(identity: Identity, one: _ExportedMemory) -> Identity:
     if one.scope == "project":
         return msgspec.structs.replace(identity, project=one.owner)
     return identity
 
 
-def _new(one: _ExportedMemory, kept: set[str], now: float) -> NewMemory:
+def _make_new(one: _ExportedMemory, kept: set[str], now: float) -> NewMemory:
     options = MemoryOptions(
         scope=one.scope,
         kind=one.kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.memory.drafting import NewMemory
 from holdfast.memory.entry import MemoryOptions, Provenance, Scope
 from holdfast.memory.requests import MAX_TURN_CHARACTERS
@@ -16,10 +16,10 @@ TURN = "turn"
 
 def turn_id(tenant: str, session_id: str, message: Message) -> str:
     """Return the id of a turn; the same message has the same one in every process."""
-    return "mem_" + sha256_hex(f"{tenant}\0{session_id}\0{message.id}".encode())[:26]
+    return "mem_" + hash_sha256(f"{tenant}\0{session_id}\0{message.id}".encode())[:26]
 
 
-def new_turns(
+def iterate_new_turns(
     messages: Sequence[tuple[Message, str]],
     known: frozenset[str],
     *,
@@ -52,4 +52,4 @@ def new_turns(
         previous = memory_id
 
 
-__all__ = ["TURN", "new_turns", "turn_id"]
+__all__ = ["TURN", "iterate_new_turns", "turn_id"]

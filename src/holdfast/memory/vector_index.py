@@ -65,7 +65,7 @@ class VectorIndex:
         latest = {change.row: change for change in sorted(changes, key=lambda one: one.revision)}
         last = int(self.column("row")[-1]) if self.count else -1
         fresh = sorted(row for row in latest if row > last)
-        touched = [self._slot(row) for row in sorted(latest.keys() - fresh)]
+        touched = [self._find_slot(row) for row in sorted(latest.keys() - fresh)]
         for row in latest.keys() - fresh:
             self._put(self.positions(np.array([row]))[0], [latest[row]])
         if fresh:
@@ -121,7 +121,7 @@ class VectorIndex:
         """Whether any living memory has a vector."""
         return bool((self.column("has_vector") & self.column("is_living")).any())
 
-    def cosines(self, vector: Floats, places: Ints) -> Floats:
+    def compute_cosines(self, vector: Floats, places: Ints) -> Floats:
         """Return the cosines of the memories at some places with a unit vector."""
         # Of more than half it is cheaper to look at all than to copy some.
         is_most = 2 * len(places) > self.count
@@ -136,7 +136,7 @@ class VectorIndex:
         At least as many as wanted, if there are; all that are equally near, but not more
         than twice as many as wanted.
         """
-        asked = _signs(vector[None, :], len(self._signs))
+        asked = _compute_signs(vector[None, :], len(self._signs))
         apart: np.ndarray[Any, np.dtype[Any]]
         apart = np.zeros(self.count, np.uint8 if self.dimension < 256 else np.uint16)
         for known, own in zip(self._signs, asked, strict=True):
@@ -157,7 +157,7 @@ class VectorIndex:
         found = np.minimum(np.searchsorted(known, rows), self.count - 1)
         return np.where(known[found] == rows, found, -1)
 
-    def _slot(self, row: int) -> int:
+    def _find_slot(self, row: int) -> int:
         """Return the place of a row that is not newer than all others; make it if need be."""
         known = self.column("row")
         place = int(np.searchsorted(known, row))
@@ -192,14 +192,14 @@ class VectorIndex:
         values: dict[str, Sequence[object]] = {
             "row": [one.row for one in changes],
             "previous_row": [-1 if one.previous is None else one.previous for one in changes],
-            "session": [self._code(self.sessions, one.session_id) for one in changes],
-            "speaker": [self._code(self.speakers, one.speaker) for one in changes],
+            "session": [self._format_code(self.sessions, one.session_id) for one in changes],
+            "speaker": [self._format_code(self.speakers, one.speaker) for one in changes],
             "created": [one.created for one in changes],
             "valid_from": [one.valid_from for one in changes],
             "valid_to": [np.inf if one.valid_to is None else one.valid_to for one in changes],
             "expires": [np.inf if one.expires is None else one.expires for one in changes],
             "importance": [one.importance for one in changes],
-            "substance": [_substance(one) for one in changes],
+            "substance": [_measure_substance(one) for one in changes],
             "is_question": [one.is_question for one in changes],
             "is_living": [one.forgotten is None for one in changes],
             "has_vector": has_vector,
@@ -214,7 +214,7 @@ class VectorIndex:
             ]
             block = np.frombuffer(b"".join(pieces), "<f2")
             self._vectors[room] = block.reshape(len(changes), self.dimension)
-            self._signs[:, room] = _signs(self._vectors[room], len(self._signs))
+            self._signs[:, room] = _compute_signs(self._vectors[room], len(self._signs))
 
     def _relate(self, touched: Ints) -> None:
         """Find the turns before, and how like them the turns are, where that may have changed."""
@@ -235,11 +235,11 @@ class VectorIndex:
             self._columns["likeness"][some] = pairs.sum(axis=1)
 
     @staticmethod
-    def _code(known: dict[str, int], name: str) -> int:
+    def _format_code(known: dict[str, int], name: str) -> int:
         return known.setdefault(name, len(known))
 
 
-def _signs(vectors: Floats, words: int) -> Words:
+def _compute_signs(vectors: Floats, words: int) -> Words:
     """Return one bit per number, in words of the machine: words by vectors."""
     packed = np.packbits(vectors > 0, axis=1)
     padded = np.zeros((len(packed), 8 * words), np.uint8)
@@ -247,7 +247,7 @@ def _signs(vectors: Floats, words: int) -> Words:
     return np.ascontiguousarray(padded.view(np.uint64).T)
 
 
-def _substance(row: IndexRow) -> float:
+def _measure_substance(row: IndexRow) -> float:
     """Say how much an utterance is likely to tell: long ones more, questions less.
 
     Around 0 for a sentence of 60 characters; 0 for everything that nobody said.

@@ -41,8 +41,8 @@ def index_text(text: str) -> str:
     if not text.isascii():
         text = _SILENT.sub("", unicodedata.normalize("NFKD", text))
         text = unicodedata.normalize("NFKC", text).casefold()
-        text = _RUNS.sub(lambda found: f" {' '.join(_pairs(found[0]))} ", text)
-        text = _SYMBOLS.sub(_named_symbol, text)
+        text = _RUNS.sub(lambda found: f" {' '.join(_list_pairs(found[0]))} ", text)
+        text = _SYMBOLS.sub(_name_symbol, text)
     text = _CONTROL.sub(" ", text)
     return f"{text} {hidden}" if hidden else text
 
@@ -64,7 +64,7 @@ def is_filler(word: str) -> bool:
 
 def match_expression(places: Sequence[str], words: Iterable[str]) -> str:
     """Return a query for rows of these places, or of all, that hold any of the words."""
-    what = f"{{own before}} : ({' OR '.join(_term(word) for word in words)})"
+    what = f"{{own before}} : ({' OR '.join(_stem_term(word) for word in words)})"
     if not places:
         return what
     where = " OR ".join(f'"{place}"' for place in places)
@@ -78,10 +78,10 @@ def match_place(place: str) -> str:
 
 def match_word(word: str) -> str:
     """Return a query for rows of any place that hold a word."""
-    return f"{{own before}} : ({_term(word)})"
+    return f"{{own before}} : ({_stem_term(word)})"
 
 
-def place_word(*parts: str) -> str:
+def name_place(*parts: str) -> str:
     """Return a word that stands for a place; no text can contain it by chance or on purpose."""
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
     return f"p{int.from_bytes(digest[:16]):040d}"
@@ -102,7 +102,7 @@ def without_names(text: str, names: Iterable[str]) -> str:
     return stripped or text
 
 
-def _pairs(run: str) -> list[str]:
+def _list_pairs(run: str) -> list[str]:
     """Cut a run into overlapping pairs, its last character alone.
 
     Digits, so that the stemmer leaves them alone. A single character is looked for as the
@@ -114,7 +114,7 @@ def _pairs(run: str) -> list[str]:
     ]
 
 
-def _named_symbol(found: re.Match[str]) -> str:
+def _name_symbol(found: re.Match[str]) -> str:
     symbol = found[0]
     if unicodedata.category(symbol) in ("So", "Sk", "Sm", "Sc"):
         return f" y{ord(symbol):07d} "
@@ -142,7 +142,7 @@ def _is_single(word: str) -> bool:
     return len(word) == 8 and word[0] == "x" and word[1:].isdigit()
 
 
-def _term(word: str) -> str:
+def _stem_term(word: str) -> str:
     quoted = '"' + word.replace('"', " ") + '"'
     return quoted + " *" if _is_single(word) else quoted
 
@@ -153,8 +153,8 @@ __all__ = [
     "match_expression",
     "match_place",
     "match_word",
+    "name_place",
     "name_words",
-    "place_word",
     "query_words",
     "without_names",
 ]

@@ -11,9 +11,9 @@ from holdfast.messages.message import (
     Role,
     TokenUsage,
     compose,
-    parts_of,
     read_compaction,
-    stored,
+    split_parts,
+    strip_session,
     sum_usage,
 )
 from holdfast.messages.parts import (
@@ -52,8 +52,8 @@ __all__ = [
     "ToolSpec",
     "ToolState",
     "compose",
-    "parts_of",
     "read_compaction",
-    "stored",
+    "split_parts",
+    "strip_session",
     "sum_usage",
 ]

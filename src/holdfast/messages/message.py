@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages.parts import CompactionPart, Part, TextPart, ToolPart
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
@@ -122,13 +122,13 @@ def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now
     """
     try:
         parts = (
-            (TextPart(id=new_id("prt"), text=content),)
+            (TextPart(id=make_id("prt"), text=content),)
             if isinstance(content, str)
             else tuple(content)
         )
         message = msgspec.convert(
             {
-                "id": new_id("msg"),
+                "id": make_id("msg"),
                 "session_id": session_id,
                 "role": role,
                 "parts": msgspec.to_builtins(parts),
@@ -143,7 +143,7 @@ def compose(session_id: str, role: str, content: str | Sequence[Part], clock_now
     return message
 
 
-def stored(message: Message) -> Message:
+def strip_session(message: Message) -> Message:
     """Return the message as the log keeps it: the envelope knows the session."""
     return msgspec.structs.replace(message, session_id="")
 
@@ -252,7 +252,7 @@ class GrowingMessages(JoinedMessages):
         self.tail[-1] = self.last = message
 
 
-def parts_of(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:
+def split_parts(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:
     """Return a beginning that may be known by its identity, and what comes behind it."""
     if isinstance(messages, JoinedMessages):
         return messages.base, messages.tail

@@ -62,8 +62,8 @@ def configure_logs(
                 structlog.processors.StackInfoRenderer(),
                 structlog.processors.format_exc_info,
                 known.log_processor,
-                *_renderers(settings.log.format),
-                partial(_last_look, known),
+                *_list_renderers(settings.log.format),
+                partial(_redact_last, known),
             ],
         )
     )
@@ -86,7 +86,7 @@ def configure_logs(
     return before.restore
 
 
-def _renderers(form: str) -> list[Processor]:
+def _list_renderers(form: str) -> list[Processor]:
     if form == "json":
         return [structlog.processors.JSONRenderer(default=str, ensure_ascii=True)]
     return [structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)]
@@ -97,7 +97,7 @@ def _add_time(clock: Clock, _logger: object, _method: str, entry: EventDict) -> 
     return entry
 
 
-def _last_look(redactor: Redactor, _logger: object, _method: str, line: Any) -> str:  # noqa: ANN401 - structlog's own signature
+def _redact_last(redactor: Redactor, _logger: object, _method: str, line: Any) -> str:  # noqa: ANN401 - structlog's own signature
     """Redact the finished line too: a `repr` may show what `str` did not."""
     text = redactor.text(str(line))
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

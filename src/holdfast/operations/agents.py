@@ -131,4 +131,4 @@ async def add_resource(runtime: Runtime, /, agent: str, name: str, make: Resourc
 @operation("agents:read", agents=of_name, opens=False)
 async def state(runtime: Runtime, caller: Caller, /, agent: str) -> AgentState:
     """Return the state of an agent in this process."""
-    return runtime.hooks.lives.state_of(agent)
+    return runtime.hooks.lives.find_state(agent)

@@ -29,7 +29,7 @@ from holdfast.errors import FileError
 from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.runtime import LOCAL_USER, Runtime, whole_file
+from holdfast.runtime import LOCAL_USER, Runtime, open_whole_file
 
 _PIECE = 1024 * 1024
 LocalProgress: TypeAlias = Annotated[Callable[[int, int], None], Local("wait for the answer")]
@@ -50,7 +50,7 @@ async def _store(runtime: Runtime, caller: Caller, session_id: str = "") -> Arti
         project_id=project_id,
         is_admin=caller.may("artifacts:admin"),
     )
-    return await runtime.artifacts.acting_for(actor)
+    return await runtime.artifacts.act_for(actor)
 
 
 def _subject(caller: Caller) -> str:
@@ -326,7 +326,7 @@ async def download(
     """Write the content of an artifact to a file, whole or not at all; raises as `load` does."""
     store = await _store(runtime, OWNER, session_id)
     artifact = await store.get(artifact_id)
-    with whole_file(Path(target)) as file:
+    with open_whole_file(Path(target)) as file:
         async for piece in store.stream(artifact_id):
             await asyncio.to_thread(file.write, piece)
     return artifact

@@ -140,7 +140,7 @@ async def settle(runtime: Runtime, /) -> None:
 @local("read `events.stream` with the pattern `tool.progress`")
 async def on_progress(runtime: Runtime, /, function: Callable[[Progress], Any]) -> Subscription:
     """Call a function whenever a tool says how far it is."""
-    return await runtime.hooks.bus.subscribe("tool.progress", _converted(function, to_progress))
+    return await runtime.hooks.bus.subscribe("tool.progress", _convert(function, to_progress))
 
 
 @local("read `events.stream`")
@@ -148,7 +148,7 @@ async def on_notification(
     runtime: Runtime, /, function: Callable[[Notification], Any]
 ) -> Subscription:
     """Call a function when a run ends or waits, or when consent is needed."""
-    return await runtime.hooks.bus.subscribe(NOTIFICATIONS, _converted(function, to_notification))
+    return await runtime.hooks.bus.subscribe(NOTIFICATIONS, _convert(function, to_notification))
 
 
 @local("read `events.stream`")
@@ -177,7 +177,7 @@ async def list_(
 async def count(runtime: Runtime, caller: Caller, /, session_id: str) -> int:
     """Return the number of events of a session."""
     session = await runtime.sessions.get_session(session_id)
-    return await runtime.sessions.last_number(session.id)
+    return await runtime.sessions.find_last_number(session.id)
 
 
 @stream_operation("events:read")
@@ -201,7 +201,7 @@ async def watch(
             yield event
 
 
-def _converted(
+def _convert(
     function: Callable[[Any], Any], convert: Callable[[BusEvent], Any]
 ) -> Callable[[BusEvent], Any]:
     """Return a handler that hands over what the function expects; `async` if that is."""

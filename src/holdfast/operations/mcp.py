@@ -79,7 +79,7 @@ async def tools(
         McpUntrusted: it is a project's, and nobody vouched for it.
         McpFailed: it cannot be asked.
     """
-    return await (await runtime.mcp.manager()).tools_of(endpoint)
+    return await (await runtime.mcp.manager()).list_tools_of(endpoint)
 
 
 @operation("mcp:admin")

@@ -48,7 +48,7 @@ async def store(
 
     An empty `session_id` goes with the scopes `user` and `global`.
     """
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     return await manager.store_memory(session_id, content, metadata, options=options)
 
 
@@ -66,7 +66,7 @@ async def search(
     scopes: Sequence[Scope] = (),
 ) -> list[MemoryEntry]:
     """Return the memories that fit a query best; see `MemoryManager.search_memory`."""
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     return await manager.search_memory(
         session_id, query, limit, filters, across_sessions=across_sessions, scopes=scopes
     )
@@ -84,7 +84,7 @@ async def relevant(
     limit: int = 20,
 ) -> Recollection:
     """Return the best memories that fit into a token budget."""
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     return await manager.relevant(session_id, query, budget_tokens, limit=limit)
 
 
@@ -103,10 +103,10 @@ async def summarize(
     Written by the model that is named here, or that an agent would be given; without one,
     or when it fails, sentences are picked, and the summary says so.
     """
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     summarizer = await runtime.memory.summarizer(model)
     if summarizer is not None:
-        manager = manager.acting_for(manager.identity, summarizer)
+        manager = manager.act_for(manager.identity, summarizer)
     return await manager.summarize_memories(session_id, since)
 
 
@@ -158,7 +158,7 @@ async def list_(
     scopes: Sequence[Scope] = (),
 ) -> list[MemoryEntry]:
     """Return memories, newest first."""
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     return await manager.list_memories(
         session_id,
         filters,
@@ -208,11 +208,11 @@ async def reindex(runtime: Runtime, caller: Caller, /, *, vectors: bool = True) 
 
 
 @stream_operation("memory:read")
-async def lines(
+async def iterate_lines(
     runtime: Runtime, caller: Caller, /, session_id: str = "", *, with_vectors: bool = False
 ) -> AsyncGenerator[bytes, None]:
     """Yield memories of a session, or all, as JSON lines for `memory.load`."""
-    session_id, manager = await runtime.memory.of_session(session_id)
+    session_id, manager = await runtime.memory.read_of_session(session_id)
     async for line in export_memories(manager, session_id, with_vectors=with_vectors):
         yield line
 

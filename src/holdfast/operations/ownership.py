@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import InvalidId, NotFound, NotPermitted
 from holdfast.operations.caller import ALL_OWNERS, Caller
-from holdfast.runtime import Runtime, session_begun_by
+from holdfast.runtime import Runtime, name_begun_session
 from holdfast.sessions import Page, Session, SessionFilter
 
 SESSION_FIELDS: Final = frozenset({"session_id", "parent_id"})
@@ -225,7 +225,7 @@ class OwnView:
         if not may_begin:
             return False
         # A crash may have left the session of another subject's run that had not begun.
-        begun = session_begun_by(run_id)
+        begun = name_begun_session(run_id)
         try:
             await self._runtime.sessions.get_session(begun)
         except (NotFound, InvalidId):

@@ -16,10 +16,10 @@ async def store(runtime: Runtime, /) -> PolicyStore:
         PolicyInvalid: a policy file is wrong, or one of the candidate's in
             `policies.shadow_dir`; no run begins until it is corrected.
     """
-    return await runtime.loaded_policies()
+    return await runtime.load_policies_once()
 
 
 @operation("policies:admin")
 async def reload(runtime: Runtime, caller: Caller, /, *, asked_by: str = "") -> Reload:
     """Read the policy files again; wrong ones change nothing, and say so."""
-    return await (await runtime.loaded_policies()).reload(asked_by=acting_as(caller, asked_by))
+    return await (await runtime.load_policies_once()).reload(asked_by=acting_as(caller, asked_by))

@@ -218,7 +218,7 @@ async def events(
     """
     session_id = (await runtime.turns.get(run_id)).session_id
     # What was there when it was asked for tells whether the run rests; what comes after goes on.
-    last = await runtime.sessions.last_number(session_id)
+    last = await runtime.sessions.find_last_number(session_id)
     rests = False
     feed = runtime.feed.follow_session(session_id)
     async with contextlib.aclosing(feed):
@@ -321,7 +321,7 @@ async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
 @operation("runs:read")
 async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
     """Return runs that were under way when their process ended."""
-    return await runtime.sessions.interrupted_runs()
+    return await runtime.sessions.list_interrupted_runs()
 
 
 @operation("runs:read", agents=of_run)
@@ -369,7 +369,7 @@ async def watch_family(
 
 
 @local("start runs with `runs.start`, and let the agents there delegate")
-async def orchestrator(
+async def make_orchestrator(
     runtime: Runtime,
     /,
     *,
@@ -405,6 +405,6 @@ async def execute_request(
 
 
 @local("use the operations of `runs`")
-async def turns(runtime: Runtime, /) -> TurnQueue:
+async def make_turns(runtime: Runtime, /) -> TurnQueue:
     """Return the turn queue of the open journal."""
     return runtime.turns

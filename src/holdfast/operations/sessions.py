@@ -13,7 +13,7 @@ from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.runtime import Runtime, export_session, import_session, whole_file
+from holdfast.runtime import Runtime, export_session, import_session, open_whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -160,7 +160,7 @@ async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: in
 
 
 @stream_operation("sessions:read")
-async def lines(
+async def iterate_lines(
     runtime: Runtime, caller: Caller, /, session_id: str
 ) -> AsyncGenerator[bytes, None]:
     """Yield the lines of an export, artifacts of the session included, in bounded memory."""
@@ -179,7 +179,7 @@ async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike
     session = await runtime.sessions.get_session(session_id)
     artifacts = await runtime.artifacts.opened()
     count = -1
-    with whole_file(Path(target)) as file:
+    with open_whole_file(Path(target)) as file:
         async for line in export_session(runtime.journal, artifacts, session.id):
             file.write(line)
             # Contents of artifacts stand behind the events.
@@ -213,7 +213,7 @@ async def context(
     Raises:
         NotFound: there is no such agent or session.
     """
-    return (await runtime.contexts.of_session(session_id, agent_name)).view()
+    return (await runtime.contexts.read_of_session(session_id, agent_name)).view()
 
 
 @operation("sessions:write")

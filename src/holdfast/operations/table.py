@@ -39,7 +39,9 @@ NAMESPACES: Final = (
 def list_operations() -> dict[str, Operation[Any, Any] | StreamOperation[Any, Any]]:
     """Return every operation by its name, such as `sessions.create`."""
     return {
-        found.name: found for found in _members() if isinstance(found, Operation | StreamOperation)
+        found.name: found
+        for found in _list_members()
+        if isinstance(found, Operation | StreamOperation)
     }
 
 
@@ -58,10 +60,10 @@ def find_operation(name: str) -> Operation[Any, Any] | StreamOperation[Any, Any]
 
 def list_local_functions() -> dict[str, LocalFunction[Any, Any]]:
     """Return what takes Python objects and cannot travel, with what to do instead."""
-    return {found.name: found for found in _members() if isinstance(found, LocalFunction)}
+    return {found.name: found for found in _list_members() if isinstance(found, LocalFunction)}
 
 
-def _members() -> Iterator[object]:
+def _list_members() -> Iterator[object]:
     for name in NAMESPACES:
         module = importlib.import_module(f"holdfast.operations.{name}")
         for found in vars(module).values():

@@ -105,4 +105,4 @@ async def output(runtime: Runtime, caller: Caller, /, session_id: str, handle: s
     actor = ArtifactActor(
         tenant=runtime.tenant, subject=f"session:{session.id}", session_id=session.id
     )
-    return await (await runtime.artifacts.acting_for(actor)).load(handle)
+    return await (await runtime.artifacts.act_for(actor)).load(handle)

@@ -13,7 +13,7 @@ import msgspec
 import pydantic_core
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import HoldfastError, error_from_dict
+from holdfast.errors import HoldfastError, make_error_from_dict
 from holdfast.operations.operation import Operation, StreamOperation
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_error(self) -> HoldfastError:
         """Return the error again, of the same class; an unknown code becomes a HoldfastError."""
-        return error_from_dict(msgspec.to_builtins(self))
+        return make_error_from_dict(msgspec.to_builtins(self))
 
 
 def encode_answer(answer: object) -> bytes:

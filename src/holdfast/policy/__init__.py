@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.policy.approvals import NoApprovals as NoApprovals
     from holdfast.policy.approvals import OnAsk as OnAsk
     from holdfast.policy.approvals import derive_rules as derive_rules
-    from holdfast.policy.approvals import same_person as same_person
+    from holdfast.policy.approvals import is_same_person as is_same_person
     from holdfast.policy.approvals import seal as seal
     from holdfast.policy.approvals import seal_approval as seal_approval
     from holdfast.policy.approvals import settles as settles
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from holdfast.policy.budgets import Left as Left
     from holdfast.policy.budgets import Reservation as Reservation
     from holdfast.policy.budgets import Share as Share
-    from holdfast.policy.budgets import narrower as narrower
-    from holdfast.policy.budgets import stricter as stricter
+    from holdfast.policy.budgets import choose_narrower as choose_narrower
+    from holdfast.policy.budgets import choose_stricter as choose_stricter
     from holdfast.policy.bundle import AgentLimits as AgentLimits
     from holdfast.policy.bundle import PolicyBundle as PolicyBundle
     from holdfast.policy.bundle import TestResult as TestResult
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from holdfast.policy.decision import RuleSet as RuleSet
     from holdfast.policy.decision import could_ever as could_ever
     from holdfast.policy.decision import decide as decide
-    from holdfast.policy.decision import same_permission as same_permission
+    from holdfast.policy.decision import is_same_permission as is_same_permission
     from holdfast.policy.events import ApprovalAnswered as ApprovalAnswered
     from holdfast.policy.events import ApprovalRequested as ApprovalRequested
     from holdfast.policy.events import ApprovalUsed as ApprovalUsed
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyDiffered as PolicyDiffered
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
-    from holdfast.policy.file_events import violation as violation
+    from holdfast.policy.file_events import make_violation as make_violation
     from holdfast.policy.hosts import BadHost as BadHost
     from holdfast.policy.hosts import normalize_host as normalize_host
     from holdfast.policy.idle_rules import IdleRule as IdleRule
@@ -73,10 +73,10 @@ if TYPE_CHECKING:
     from holdfast.policy.loader import load_policies as load_policies
     from holdfast.policy.network import NetworkRules as NetworkRules
     from holdfast.policy.network import covers as covers
+    from holdfast.policy.patterns import clean_name as clean_name
+    from holdfast.policy.patterns import compile_matcher as compile_matcher
     from holdfast.policy.patterns import has_fixed_part as has_fixed_part
-    from holdfast.policy.patterns import matcher as matcher
     from holdfast.policy.patterns import name_matches as name_matches
-    from holdfast.policy.patterns import plain_name as plain_name
     from holdfast.policy.recorded_calls import Change as Change
     from holdfast.policy.recorded_calls import RecordedCall as RecordedCall
     from holdfast.policy.recorded_calls import compare as compare
@@ -96,11 +96,11 @@ else:
         {
             "approvals": """
                 APPROVALS Approval ApprovalBook ApprovalStatus ApprovalTerms Approvals NoApprovals
-                ON_ASK OnAsk derive_rules same_person seal seal_approval settles
+                ON_ASK OnAsk derive_rules is_same_person seal seal_approval settles
             """,
             "budgets": """
-                Amount Budget BudgetLedger Left NOTHING NO_BUDGET PICO Reservation Share narrower
-                stricter
+                Amount Budget BudgetLedger Left NOTHING NO_BUDGET PICO Reservation Share choose_narrower
+                choose_stricter
             """,
             "bundle": "AgentLimits PolicyBundle TestResult make_request request_of",
             "commands": """
@@ -108,16 +108,16 @@ else:
             """,
             "decision": """
                 Action CallRequest Decision FORBIDS_NOTHING NO_RULES QUESTIONS Reason Rights
-                RuleSet could_ever decide same_permission
+                RuleSet could_ever decide is_same_permission
             """,
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
-            "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation violation",
+            "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation make_violation",
             "hosts": "BadHost normalize_host",
             "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
             "network": "NetworkRules covers",
-            "patterns": "has_fixed_part matcher name_matches plain_name",
+            "patterns": "has_fixed_part compile_matcher name_matches clean_name",
             "recorded_calls": "Change RecordedCall compare record replay",
             "shadow": "Shadow",
             "shared_budget": "SharedBudget TENANTS",

@@ -66,7 +66,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     votes: tuple[Vote, ...] = ()
     is_used: bool = False
 
-    def status_at(self, now: float) -> ApprovalStatus:
+    def find_status_at(self, now: float) -> ApprovalStatus:
         """Return the status; what was not used in time has expired."""
         return "expired" if not self.is_used and now >= self.expires_at else self.status
 
@@ -91,7 +91,7 @@ def seal(
     )
 
 
-def same_person(one: str, other: str) -> bool:
+def is_same_person(one: str, other: str) -> bool:
     """Say whether two names mean the same identity."""
     return one.strip().casefold() == other.strip().casefold()
 
@@ -139,11 +139,11 @@ class ApprovalsTable(Projection[Approval]):
     def apply(self, row: Approval | None, event: Event, payload: Payload) -> Approval | None:
         """Fold one fact into the approval."""
         if isinstance(payload, ApprovalRequested):
-            return row or _requested(event, payload)
+            return row or _request(event, payload)
         if row is None:
             return None
         if isinstance(payload, ApprovalAnswered):
-            return _answered(row, event, payload)
+            return _make_answered(row, event, payload)
         status: ApprovalStatus = "used" if row.status == "approved" else row.status
         return msgspec.structs.replace(row, status=status, is_used=True)
 
@@ -151,7 +151,7 @@ class ApprovalsTable(Projection[Approval]):
 APPROVALS = ApprovalsTable()
 
 
-def _requested(event: Event, asked: ApprovalRequested) -> Approval:
+def _request(event: Event, asked: ApprovalRequested) -> Approval:
     return Approval(
         id=asked.approval_id,
         session_id=event.session_id,
@@ -171,10 +171,10 @@ def _requested(event: Event, asked: ApprovalRequested) -> Approval:
     )
 
 
-def _answered(row: Approval, event: Event, answer: ApprovalAnswered) -> Approval:
+def _make_answered(row: Approval, event: Event, answer: ApprovalAnswered) -> Approval:
     """Count an answer; one that is late, repeated or made for another call has no weight."""
     is_late = row.status != "open" or event.time >= row.expires_at
-    has_voted = any(same_person(vote.by, answer.by) for vote in row.votes)
+    has_voted = any(is_same_person(vote.by, answer.by) for vote in row.votes)
     if is_late or has_voted or not answer.by.strip() or not _fits(row, answer):
         return row
     vote = Vote(
@@ -271,6 +271,7 @@ class NoApprovals:
 
 __all__ = [
     "APPROVALS",
+    "ON_ASK",
     "Approval",
     "ApprovalBook",
     "ApprovalStatus",
@@ -278,11 +279,10 @@ __all__ = [
     "Approvals",
     "ApprovalsTable",
     "NoApprovals",
-    "ON_ASK",
     "OnAsk",
     "Vote",
     "derive_rules",
-    "same_person",
+    "is_same_person",
     "seal",
     "seal_approval",
 ]

@@ -62,7 +62,7 @@ class Budget(
 NO_BUDGET = Budget()
 
 
-def stricter(one: Budget, other: Budget) -> Budget:
+def choose_stricter(one: Budget, other: Budget) -> Budget:
     """Return the budget that keeps both: of each limit the smaller one.
 
     A price that is not known refuses if either of them limits dollars and refuses then.
@@ -75,11 +75,11 @@ def stricter(one: Budget, other: Budget) -> Budget:
     )
     has_cost = one.max_cost_usd is not None or other.max_cost_usd is not None
     return Budget(
-        max_cost_usd=_smaller(one.max_cost_usd, other.max_cost_usd),
-        max_tokens=_smaller(one.max_tokens, other.max_tokens),
-        max_calls=_smaller(one.max_calls, other.max_calls),
-        max_tool_calls=_smaller(one.max_tool_calls, other.max_tool_calls),
-        max_wall_s=_smaller(one.max_wall_s, other.max_wall_s),
+        max_cost_usd=_choose_smaller(one.max_cost_usd, other.max_cost_usd),
+        max_tokens=_choose_smaller(one.max_tokens, other.max_tokens),
+        max_calls=_choose_smaller(one.max_calls, other.max_calls),
+        max_tool_calls=_choose_smaller(one.max_tool_calls, other.max_tool_calls),
+        max_wall_s=_choose_smaller(one.max_wall_s, other.max_wall_s),
         on_unknown_price="refuse" if refuses or not has_cost else "ignore",
     )
 
@@ -140,7 +140,7 @@ def check(scope: str, budget: Budget, used: Amount, more: Amount) -> None:
         BudgetExceeded: it names the scope and the limit.
     """
     limits: tuple[tuple[Kind, int, int, int | None], ...] = (
-        ("cost", used.cost_pico_usd, more.cost_pico_usd, _pico(budget.max_cost_usd)),
+        ("cost", used.cost_pico_usd, more.cost_pico_usd, _to_pico(budget.max_cost_usd)),
         ("token", used.tokens, more.tokens, budget.max_tokens),
         ("call", used.calls, more.calls, budget.max_calls),
         ("tool call", used.tool_calls, more.tool_calls, budget.max_tool_calls),
@@ -156,20 +156,20 @@ def check(scope: str, budget: Budget, used: Amount, more: Amount) -> None:
             )
 
 
-def remaining(budget: Budget, used: Amount) -> Left:
+def compute_remaining(budget: Budget, used: Amount) -> Left:
     """Return what is left of the limits that a model call can be cut to."""
-    cost, tokens = _pico(budget.max_cost_usd), budget.max_tokens
+    cost, tokens = _to_pico(budget.max_cost_usd), budget.max_tokens
     return Left(
         cost_pico_usd=None if cost is None else max(0, cost - used.cost_pico_usd),
         tokens=None if tokens is None else max(0, tokens - used.tokens),
     )
 
 
-def narrower(one: Left, other: Left) -> Left:
+def choose_narrower(one: Left, other: Left) -> Left:
     """Return the smaller of two rests."""
     return Left(
-        cost_pico_usd=_smaller(one.cost_pico_usd, other.cost_pico_usd),
-        tokens=_smaller(one.tokens, other.tokens),
+        cost_pico_usd=_choose_smaller(one.cost_pico_usd, other.cost_pico_usd),
+        tokens=_choose_smaller(one.tokens, other.tokens),
     )
 
 
@@ -224,7 +224,7 @@ class BudgetLedger:
     def limit(self, scope: str, budget: Budget) -> None:
         """Set the limits of a scope in use anew; what it spent and holds stays."""
         with self._lock:
-            self._chain(scope)[0][1].budget = budget
+            self._read_chain(scope)[0][1].budget = budget
 
     def is_open(self, scope: str) -> bool:
         """Say whether somebody uses a scope now, so that its sums are known here."""
@@ -240,7 +240,7 @@ class BudgetLedger:
             node.users -= 1
             if node.users <= 0:
                 held = node.reserved
-                for above in self._chain(node.parent) if node.parent else ():
+                for above in self._read_chain(node.parent) if node.parent else ():
                     above[1].reserved -= held
                 del self._nodes[scope]
 
@@ -251,7 +251,7 @@ class BudgetLedger:
             BudgetExceeded: it does not fit at some level; nothing is held.
         """
         with self._lock:
-            chain = self._chain(scope)
+            chain = self._read_chain(scope)
             for name, node in chain:
                 check(name, node.budget, node.spent + node.reserved, amount)
             for _, node in chain:
@@ -264,7 +264,7 @@ class BudgetLedger:
             if not reservation.is_open:
                 return
             reservation.is_open = False
-            for _, node in self._chain(reservation.scope):
+            for _, node in self._read_chain(reservation.scope):
                 node.reserved -= reservation.amount
                 node.spent += actual
 
@@ -276,21 +276,23 @@ class BudgetLedger:
         """Return how much more could be reserved at every level up from a scope."""
         with self._lock:
             rest = Left()
-            for _, node in self._chain(scope):
-                rest = narrower(rest, remaining(node.budget, node.spent + node.reserved))
+            for _, node in self._read_chain(scope):
+                rest = choose_narrower(
+                    rest, compute_remaining(node.budget, node.spent + node.reserved)
+                )
             return rest
 
     def spent(self, scope: str) -> Amount:
         """Return what was spent in a scope."""
         with self._lock:
-            return self._chain(scope)[0][1].spent
+            return self._read_chain(scope)[0][1].spent
 
     def reserved(self, scope: str) -> Amount:
         """Return what is held in a scope."""
         with self._lock:
-            return self._chain(scope)[0][1].reserved
+            return self._read_chain(scope)[0][1].reserved
 
-    def _chain(self, scope: str) -> list[tuple[str, _Node]]:
+    def _read_chain(self, scope: str) -> list[tuple[str, _Node]]:
         chain: list[tuple[str, _Node]] = []
         while scope:
             node = self._nodes.get(scope)
@@ -301,14 +303,14 @@ class BudgetLedger:
         return chain
 
 
-def _pico(usd: float | None) -> int | None:
+def _to_pico(usd: float | None) -> int | None:
     return None if usd is None else round(usd * PICO)
 
 
 N = TypeVar("N", int, float)
 
 
-def _smaller(one: N | None, other: N | None) -> N | None:
+def _choose_smaller(one: N | None, other: N | None) -> N | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
@@ -325,7 +327,7 @@ __all__ = [
     "Reservation",
     "Share",
     "check",
-    "narrower",
-    "remaining",
-    "stricter",
+    "choose_narrower",
+    "choose_stricter",
+    "compute_remaining",
 ]

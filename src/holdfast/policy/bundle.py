@@ -87,7 +87,7 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     # --- what the gate needs ---------------------------------------------------------
 
-    def ceiling_for(self, agent: str) -> RuleSet:
+    def find_ceiling(self, agent: str) -> RuleSet:
         """Return the ceiling of an agent: several sets beside each other, the strictest wins.
 
         `a/b` is the agent `b` that `a` started: the ceilings of both hold.
@@ -113,46 +113,50 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _build_ceiling(self, agent: str) -> RuleSet:
         own = self._agents.get(agent.casefold())
         sets = [
-            self._tool_rules(agent),
-            _set(*map(_rule_of, self.tools.rules)),
-            _set(*map(_rule_of, own.rules if own else [])),
-            self._command_rules(agent),
+            self._list_tool_rules(agent),
+            _set(*map(_make_rule_for, self.tools.rules)),
+            _set(*map(_make_rule_for, own.rules if own else [])),
+            self._list_command_rules(agent),
             self._host_rules,
             self._path_rules,
         ]
         return RuleSet(also=tuple(rules for rules in sets if rules.rules))
 
-    def _tool_rules(self, agent: str) -> RuleSet:
+    def _list_tool_rules(self, agent: str) -> RuleSet:
         own = self._agents.get(agent.casefold())
         allowed = own.allowed_tools if own else None
         if allowed is None:
             allowed = self.tools.defaults.allowed_tools
         rules: list[PermissionRule] = []
         if allowed is not None:
-            rules += [_rule("*", "*", "deny")]
-            rules += [_rule(name, "*", "allow") for name in (*QUESTIONS, *allowed)]
-        rules += [_rule(name, "*", "deny") for name in (own.denied_tools if own else [])]
+            rules += [_make_rule("*", "*", "deny")]
+            rules += [_make_rule(name, "*", "allow") for name in (*QUESTIONS, *allowed)]
+        rules += [_make_rule(name, "*", "deny") for name in (own.denied_tools if own else [])]
         return _set(*rules)
 
-    def _command_rules(self, agent: str) -> RuleSet:
-        prefixes = self.command_prefixes(agent)
+    def _list_command_rules(self, agent: str) -> RuleSet:
+        prefixes = self.list_command_prefixes(agent)
         if prefixes is None:
             return _set()
         return _set(
-            _rule("command", "*", "deny"),
-            *(_rule("command", shlex.join(words) + " *", "allow") for words in prefixes if words),
-            *(_rule("command", "*", "allow") for words in prefixes if not words),
+            _make_rule("command", "*", "deny"),
+            *(
+                _make_rule("command", shlex.join(words) + " *", "allow")
+                for words in prefixes
+                if words
+            ),
+            *(_make_rule("command", "*", "allow") for words in prefixes if not words),
         )
 
     @functools.cached_property
     def _host_rules(self) -> RuleSet:
         rules = self.network_rules
         if not rules.allow_net:
-            return _set(_rule("network", "*", "deny"))
+            return _set(_make_rule("network", "*", "deny"))
         return _set(
-            _rule("network", "*", "deny"),
-            *(_rule("network", host, "allow") for host in rules.allowed_hosts),
-            *(_rule("network", host, "deny") for host in rules.blocked_hosts),
+            _make_rule("network", "*", "deny"),
+            *(_make_rule("network", host, "allow") for host in rules.allowed_hosts),
+            *(_make_rule("network", host, "deny") for host in rules.blocked_hosts),
         )
 
     @functools.cached_property
@@ -161,16 +165,16 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.paths.allowed_globs != ["**"]:
             # Directories may be looked into; the workspace leaves out what is not allowed.
             # What lies outside the workspace has a permission of its own.
-            rules += [_rule("path", "*", "deny"), _rule("path", "/**", "allow")]
-            rules += [_rule(name, "*", "allow") for name in _LOOKERS]
-            rules += [_rule("path", glob, "allow") for glob in self.paths.allowed_globs]
+            rules += [_make_rule("path", "*", "deny"), _make_rule("path", "/**", "allow")]
+            rules += [_make_rule(name, "*", "allow") for name in _LOOKERS]
+            rules += [_make_rule("path", glob, "allow") for glob in self.paths.allowed_globs]
         # A blocked directory covers everything below it.
-        rules += [_rule("path", f"{glob}/**", "deny") for glob in self.paths.blocked_globs]
+        rules += [_make_rule("path", f"{glob}/**", "deny") for glob in self.paths.blocked_globs]
         return _set(*rules)
 
     # --- what the tools need ---------------------------------------------------------
 
-    def command_prefixes(self, agent: str) -> tuple[tuple[str, ...], ...] | None:
+    def list_command_prefixes(self, agent: str) -> tuple[tuple[str, ...], ...] | None:
         """Return the allowed beginnings of commands as words; `None` where no list was given.
 
         An empty beginning allows every command.
@@ -201,7 +205,7 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """How much a run may use in all."""
         return self.tools.budgets
 
-    def limits_for(self, agent: str) -> AgentLimits:
+    def compute_limits(self, agent: str) -> AgentLimits:
         """Return how much an agent may use: its own limits, else the defaults."""
         own = self._agents.get(agent.casefold())
         defaults = self.tools.defaults
@@ -222,13 +226,13 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return what one run may spend in all, whoever works in it."""
         return Budget(**self.tools.budgets.model_dump())
 
-    def agent_budget(self, agent: str) -> Budget:
+    def find_agent_budget(self, agent: str) -> Budget:
         """Return what an agent may spend in one run."""
-        return Budget(**msgspec.structs.asdict(self.limits_for(agent)))
+        return Budget(**msgspec.structs.asdict(self.compute_limits(agent)))
 
     # --- tests -----------------------------------------------------------------------
 
-    def expectations(self) -> list[tuple[str, int, Expectation]]:
+    def list_expectations(self) -> list[tuple[str, int, Expectation]]:
         """Every entry of `tests:` with its file and number, from 1."""
         return [
             (name, number, one)
@@ -243,9 +247,9 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def run_tests(self) -> list[TestResult]:
         """Judge every entry of `tests:` by the ceiling alone."""
         results = []
-        for file, number, one in self.expectations():
+        for file, number, one in self.list_expectations():
             request = request_of(one)
-            decision = decide(request, self.ceiling_for(one.agent))
+            decision = decide(request, self.find_ceiling(one.agent))
             results.append(
                 TestResult(
                     file=file,
@@ -253,7 +257,7 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     line=self.lines.get((file, number), 0),
                     agent=one.agent,
                     tool=one.tool,
-                    target=_shown(one),
+                    target=_render(one),
                     expected=one.expect,
                     found=decision.action,
                     because=decision.explain(),
@@ -285,7 +289,7 @@ def make_request(tool: str, kind: str, target: str) -> CallRequest:
     return CallRequest(permission=tool, targets=targets, target_kind=kind, default="allow")
 
 
-def _shown(one: Expectation) -> str:
+def _render(one: Expectation) -> str:
     given = (one.path, one.command, one.host, one.target)
     return next((target for target in given if target is not None), "*")
 
@@ -294,9 +298,9 @@ def _set(*rules: PermissionRule) -> RuleSet:
     return RuleSet(rules=tuple(rules))
 
 
-def _rule(permission: str, pattern: str, action: Action) -> PermissionRule:
+def _make_rule(permission: str, pattern: str, action: Action) -> PermissionRule:
     return PermissionRule(permission=permission, pattern=pattern, action=action)
 
 
-def _rule_of(rule: CeilingRule) -> PermissionRule:
-    return _rule(rule.permission, rule.pattern, rule.action)
+def _make_rule_for(rule: CeilingRule) -> PermissionRule:
+    return _make_rule(rule.permission, rule.pattern, rule.action)

@@ -43,15 +43,15 @@ from holdfast.policy.patterns import (
     EVERYTHING,
     SEPARATORS,
     Matcher,
-    fixed_word,
-    fixed_words,
+    clean_name,
+    clean_target,
+    compile_matcher,
+    find_fixed_word,
     has_fixed_part,
     is_readable,
     is_simple_command,
-    matcher,
+    list_fixed_words,
     name_matches,
-    plain_name,
-    plain_target,
 )
 from holdfast.sessions import PermissionRule
 
@@ -98,7 +98,7 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Its own rules, then those of the sets beside it."""
         return self.rules + tuple(rule for other in self.also for rule in other.every_rule)
 
-    def last_match(self, request: CallRequest, target: str) -> PermissionRule | None:
+    def find_last_match(self, request: CallRequest, target: str) -> PermissionRule | None:
         """Return the last rule that speaks of a target, or `None` if none does.
 
         With `also`, the strictest of what the sets say; of equals, the first.
@@ -106,13 +106,13 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         found: PermissionRule | None = None
         if self.rules:
             kind = request.target_kind
-            plain = target if kind == "none" else plain_target(target, kind)
+            plain = target if kind == "none" else clean_target(target, kind)
             is_simple = kind != "command" or is_simple_command(plain)
             found = self._search(request.permission, kind, is_simple).find(plain)
             if self.is_filter and found is not None and found.action != "deny":
                 found = None
         for other in self.also:
-            said = other.last_match(request, target)
+            said = other.find_last_match(request, target)
             if said is not None and (
                 found is None or STRICTNESS[said.action] < STRICTNESS[found.action]
             ):
@@ -207,7 +207,7 @@ def decide(
     own = Rights(agent=agent, session=session, parent=parent, is_handed=is_handed)
     reasons: list[Reason] = []
     for target in request.targets or ("*",):
-        found = ceiling.last_match(request, target)
+        found = ceiling.find_last_match(request, target)
         if found is not None:
             reasons.append(Reason(source="ceiling", action=found.action, target=target, rule=found))
         level: Rights | None = own
@@ -217,11 +217,11 @@ def decide(
             is_given = is_given and level.is_handed
             level = level.parent
         if request.target_kind == "command":
-            reasons += unread(target)
+            reasons += list_unread(target)
     # A person forbids nothing, and neither did anything else.
     reasons = reasons or [Reason(source="default", action="allow", target="*")]
     return Decision(
-        action=strictest(reasons), because=tuple(reasons), policy_version=policy_version
+        action=choose_strictest(reasons), because=tuple(reasons), policy_version=policy_version
     )
 
 
@@ -229,8 +229,8 @@ def _judge_level(
     level: Rights, request: CallRequest, target: str, is_given: bool, *, is_own: bool
 ) -> list[Reason]:
     """Say what agent and session of one level make of a target."""
-    said = level.agent.last_match(request, target)
-    spoken = level.session.last_match(request, target)
+    said = level.agent.find_last_match(request, target)
+    spoken = level.session.find_last_match(request, target)
     reasons: list[Reason] = []
     # A person's allow answers the agent's ask; it never lifts a deny.
     if said is not None and (spoken is None or said.action == "deny"):
@@ -274,7 +274,7 @@ def lifts(rule: PermissionRule, request: CallRequest) -> bool:
     )
 
 
-def unread(target: str) -> tuple[Reason, ...]:
+def list_unread(target: str) -> tuple[Reason, ...]:
     """Say what becomes of a command that was not understood, whatever rules allow."""
     from holdfast.policy.commands.parse import parse_command  # noqa: PLC0415 - first use
 
@@ -285,7 +285,7 @@ def unread(target: str) -> tuple[Reason, ...]:
     return (Reason(source="default", action=action, target=target),)
 
 
-def strictest(reasons: list[Reason] | tuple[Reason, ...]) -> Action:
+def choose_strictest(reasons: list[Reason] | tuple[Reason, ...]) -> Action:
     """Return the strictest action among reasons, of which there is at least one."""
     strict = reasons[0].action
     for reason in reasons:
@@ -307,12 +307,12 @@ def could_ever(permission: str, ceiling: RuleSet, rights: Rights, kind: str = "n
     return not any(_denies_everything(rules, permission, kind) for rules in sets)
 
 
-def same_permission(one: str, other: str) -> bool:
+def is_same_permission(one: str, other: str) -> bool:
     """Names with and without underscores, hyphens and capitals mean the same permission."""
-    return plain_name(one) == plain_name(other)
+    return clean_name(one) == clean_name(other)
 
 
-def rule_matches(
+def does_rule_match(
     rule: PermissionRule,
     request: CallRequest,
     target: str,
@@ -325,18 +325,18 @@ def rule_matches(
     kind = request.target_kind
     if not name_matches(rule.permission, request.permission, kind):
         return False
-    plain = plain_target(target, kind)
+    plain = clean_target(target, kind)
     is_simple = kind != "command" or is_simple_command(plain)
-    meets = matcher(rule.pattern, kind)
+    meets = compile_matcher(rule.pattern, kind)
     if not _applies(rule, is_simple=is_simple):
         return False
     if kind != "command" or rule.pattern in EVERYTHING:
         return meets(plain)
-    if effective(rule, kind).action == "allow":
+    if choose_effective_rule(rule, kind).action == "allow":
         return meets(plain) and is_covered(
             rule.pattern, plain, lambda started: _is_allowed_among(among, request, started)
         )
-    return meets(plain) or any(map(meets, _commands_inside(plain)))
+    return meets(plain) or any(map(meets, _list_inner_commands(plain)))
 
 
 def is_covered(pattern: str, command: str, is_allowed: Callable[[str], bool]) -> bool:
@@ -346,7 +346,7 @@ def is_covered(pattern: str, command: str, is_allowed: Callable[[str], bool]) ->
     """
     from holdfast.policy.commands.allowlist import is_covered_by  # noqa: PLC0415 - first use
 
-    words, argv = fixed_words(pattern), tuple(shlex.split(command))
+    words, argv = list_fixed_words(pattern), tuple(shlex.split(command))
     return is_covered_by(words, argv, lambda started: is_allowed(shlex.join(started)))
 
 
@@ -354,12 +354,12 @@ def _is_allowed_among(
     rules: tuple[PermissionRule, ...], request: CallRequest, command: str
 ) -> bool:
     for rule in reversed(rules):
-        if rule_matches(rule, request, command, rules):
-            return effective(rule, request.target_kind).action == "allow"
+        if does_rule_match(rule, request, command, rules):
+            return choose_effective_rule(rule, request.target_kind).action == "allow"
     return False
 
 
-def effective(rule: PermissionRule, kind: str) -> PermissionRule:
+def choose_effective_rule(rule: PermissionRule, kind: str) -> PermissionRule:
     """Return the rule, or its refusal if its pattern or its action cannot be read."""
     if rule.action in STRICTNESS and is_readable(rule.pattern, kind):
         return rule
@@ -390,9 +390,9 @@ class _Search:
             if not _applies(rule, is_simple=is_simple):
                 continue
             place = len(self._rules)
-            self._rules.append(effective(rule, kind))
-            self._matchers.append(matcher(rule.pattern, kind))
-            word = fixed_word(rule.pattern, kind)
+            self._rules.append(choose_effective_rule(rule, kind))
+            self._matchers.append(compile_matcher(rule.pattern, kind))
+            word = find_fixed_word(rule.pattern, kind)
             if word:
                 self._by_word.setdefault(word, []).append(place)
             else:
@@ -401,7 +401,7 @@ class _Search:
                 break  # whatever stood before it can no longer speak
 
     def find(self, target: str) -> PermissionRule | None:
-        inner = _commands_inside(target) if self._is_command else ()
+        inner = _list_inner_commands(target) if self._is_command else ()
         places = self._always
         if self._by_word:
             words = set(target.split(self._separator))
@@ -427,10 +427,10 @@ class _Search:
         return found is not None and found.action == "allow"
 
 
-def _commands_inside(command: str) -> tuple[str, ...]:
-    from holdfast.policy.commands.inside import inner_commands  # noqa: PLC0415 - first use
+def _list_inner_commands(command: str) -> tuple[str, ...]:
+    from holdfast.policy.commands.inside import list_inner_commands  # noqa: PLC0415 - first use
 
-    return inner_commands(command)
+    return list_inner_commands(command)
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -448,7 +448,7 @@ def _denies_everything(rules: RuleSet, permission: str, kind: str) -> bool:
         return True
     for rule in reversed(rules.rules):
         if name_matches(rule.permission, permission, kind):
-            if effective(rule, kind).action != "deny":
+            if choose_effective_rule(rule, kind).action != "deny":
                 return False
             if rule.pattern in EVERYTHING:
                 return True

@@ -13,11 +13,11 @@ from holdfast.policy.decision import (
     Rights,
     RuleSet,
     Source,
+    choose_effective_rule,
     decide,
-    effective,
+    does_rule_match,
     lifts,
-    rule_matches,
-    unread,
+    list_unread,
     unruled,
 )
 from holdfast.sessions import PermissionRule
@@ -89,17 +89,17 @@ def explain(
     )
     lines: list[RuleLine] = []
     for target in request.targets or ("*",):
-        lines += _lines(ceiling, "ceiling", 0, request, target)
+        lines += _format_lines(ceiling, "ceiling", 0, request, target)
         level: Rights | None = held
         depth, is_given = 0, request.is_given
         while level is not None:
-            lines += _level(level, depth, request, target, is_given)
+            lines += _list_level(level, depth, request, target, is_given)
             is_given = is_given and level.is_handed
             level, depth = level.parent, depth + 1
         if request.target_kind == "command":
             lines += [
                 RuleLine(source="default", level=0, target=target, action=one.action, speaks=True)
-                for one in unread(target)
+                for one in list_unread(target)
             ]
     marked = [
         msgspec.structs.replace(line, is_decisive=line.speaks and line.action == decision.action)
@@ -108,7 +108,7 @@ def explain(
     return Explanation(decision=decision, lines=tuple(marked))
 
 
-def _level(
+def _list_level(
     rights: Rights, depth: int, request: CallRequest, target: str, is_given: bool
 ) -> list[RuleLine]:
     """The lines of one level of rights.
@@ -116,8 +116,10 @@ def _level(
     An agent's rule is not heard where a person said something, unless it denies; an allow that
     does not lift the tool's own word is heard together with that word.
     """
-    agent = _lines(rights.agent, "parent" if depth else "agent", depth, request, target)
-    session = _lines(rights.session, "parent" if depth else "session", depth, request, target)
+    agent = _format_lines(rights.agent, "parent" if depth else "agent", depth, request, target)
+    session = _format_lines(
+        rights.session, "parent" if depth else "session", depth, request, target
+    )
     is_denied = any(line.speaks and line.action == "deny" for line in agent)
     if any(line.speaks for line in session) and not is_denied:
         agent = [msgspec.structs.replace(line, speaks=False) for line in agent]
@@ -136,19 +138,19 @@ def _level(
     return lines
 
 
-def _lines(
+def _format_lines(
     rules: RuleSet, source: Source, level: int, request: CallRequest, target: str
 ) -> list[RuleLine]:
     lines: list[RuleLine] = []
-    for one in _flat(rules):
+    for one in _flatten(rules):
         found = [
             RuleLine(
                 source=source,
                 level=level,
                 target=target,
-                action=effective(rule, request.target_kind).action,
+                action=choose_effective_rule(rule, request.target_kind).action,
                 rule=rule,
-                is_match=rule_matches(rule, request, target, one.rules),
+                is_match=does_rule_match(rule, request, target, one.rules),
             )
             for rule in one.rules
         ]
@@ -159,5 +161,5 @@ def _lines(
     return lines
 
 
-def _flat(rules: RuleSet) -> list[RuleSet]:
-    return [rules, *(inner for other in rules.also for inner in _flat(other))]
+def _flatten(rules: RuleSet) -> list[RuleSet]:
+    return [rules, *(inner for other in rules.also for inner in _flatten(other))]

@@ -77,7 +77,7 @@ class PolicyDiffered(Payload, frozen=True, kw_only=True):
 _RANK: dict[Source, int] = {"ceiling": 0, "parent": 1, "agent": 2, "session": 3, "default": 4}
 
 
-def violation(
+def make_violation(
     request: CallRequest,
     decision: Decision,
     *,
@@ -103,7 +103,7 @@ def violation(
     )
 
 
-def difference(change: Change, *, candidate_version: str = "") -> PolicyDiffered:
+def find_difference(change: Change, *, candidate_version: str = "") -> PolicyDiffered:
     """Return the fact that a candidate disagrees."""
     rule = change.rule
     return PolicyDiffered(

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from holdfast.errors import UsageError
 from holdfast.globs import compile_glob
-from holdfast.policy.hosts import BadHost, host_source
+from holdfast.policy.hosts import BadHost, render_host_source
 from holdfast.policy.patterns import LONGEST_PATTERN
 
 
@@ -32,7 +32,7 @@ def _check_host(pattern: str) -> str:
     if "/" in pattern or "@" in pattern or (":" in pattern and pattern.count(":") < 2):
         raise ValueError("must be a host such as example.org or *.example.org; no scheme or port")
     try:
-        host_source(pattern)
+        render_host_source(pattern)
     except BadHost as error:
         raise ValueError(f"is no host: {error}") from error
     return pattern
@@ -105,7 +105,7 @@ class Expectation(_Strict):
     expect: Verdict
 
     @model_validator(mode="after")
-    def _one_target(self) -> Expectation:
+    def _make_one_target(self) -> Expectation:
         given = [self.path, self.command, self.host, self.target]
         if sum(value is not None for value in given) > 1:
             raise ValueError("give one of path, command, host and target")

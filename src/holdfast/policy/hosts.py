@@ -16,22 +16,22 @@ _DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 
 
 @functools.cache
-def _label() -> re.Pattern[str]:
+def _compile_label() -> re.Pattern[str]:
     return re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
 @functools.cache
-def _quad() -> re.Pattern[str]:
+def _compile_quad() -> re.Pattern[str]:
     return re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 
 
 @functools.cache
-def _number() -> re.Pattern[str]:
+def _compile_number() -> re.Pattern[str]:
     return re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 @functools.cache
-def _six() -> re.Pattern[str]:
+def _compile_six() -> re.Pattern[str]:
     return re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*(?:%[0-9a-z._~-]+)?")
 
 
@@ -51,16 +51,16 @@ def normalize_host(host: str) -> str:
     text = unicodedata.normalize("NFKC", host.translate(_DOTS)).lower()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
-    if _six().fullmatch(text):
+    if _compile_six().fullmatch(text):
         return text
     text = text.removesuffix(".")
     if not text.isascii():
         text = _to_ascii(text)
-    if _number().fullmatch(text.rpartition(".")[2]):
-        if _quad().fullmatch(text):
+    if _compile_number().fullmatch(text.rpartition(".")[2]):
+        if _compile_quad().fullmatch(text):
             return text
         raise BadHost("it is an address in an unusual spelling")
-    if len(text) > _LONGEST_NAME or not all(map(_label().fullmatch, text.split("."))):
+    if len(text) > _LONGEST_NAME or not all(map(_compile_label().fullmatch, text.split("."))):
         raise BadHost("it is no host name")
     return text
 
@@ -73,7 +73,7 @@ def _to_ascii(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4_096)
-def host_source(pattern: str) -> str:
+def render_host_source(pattern: str) -> str:
     """Return a regular expression for normalised hosts.
 
     `*` stands for any text; `*.example.org` covers every host below example.org and

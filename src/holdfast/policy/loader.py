@@ -68,11 +68,11 @@ class _Loader:
         if data.mistakes or data.content is None:
             return model()
         try:
-            return self._checked(name, model, data)
+            return self._check(name, model, data)
         except ValidationError as error:
             for problem in error.errors(include_url=False, include_context=False):
                 place = tuple(part for part in problem["loc"] if part != "[key]")
-                self._note(path, data.line_of(place), _told(model, place, problem))
+                self._note(path, data.find_line(place), _describe(model, place, problem))
             return model()
 
     def refuse_strays(self) -> None:
@@ -85,10 +85,10 @@ class _Loader:
                 hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(FILES)}"
                 self._note(path, 1, f"is no policy file{hint}")
 
-    def _checked(self, name: str, model: type[F], data: YamlData) -> F:
+    def _check(self, name: str, model: type[F], data: YamlData) -> F:
         found = model.model_validate(data.content)
         for number, _ in enumerate(getattr(found, "tests", ()), 1):
-            self.test_lines[name, number] = data.line_of(("tests", number - 1))
+            self.test_lines[name, number] = data.find_line(("tests", number - 1))
         return found
 
     def _note(self, path: Path, line: int, text: str) -> None:
@@ -97,10 +97,10 @@ class _Loader:
             self.mistakes.append(mistake)
 
 
-def _told(model: type[BaseModel], place: Place, problem: typing.Any) -> str:  # noqa: ANN401 - pydantic's
+def _describe(model: type[BaseModel], place: Place, problem: typing.Any) -> str:  # noqa: ANN401 - pydantic's
     where = ".".join(str(part) for part in place)
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(model, place[:-1])
+        known = _list_known_keys(model, place[:-1])
         near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
         return f"unknown key {str(place[-1])[:80]!r}{hint}"
@@ -108,7 +108,7 @@ def _told(model: type[BaseModel], place: Place, problem: typing.Any) -> str:  # 
     return f"{where or 'the file'}: {text[:1].lower()}{text[1:]}"
 
 
-def _known_keys(model: type[BaseModel], place: Place) -> list[str]:
+def _list_known_keys(model: type[BaseModel], place: Place) -> list[str]:
     """The keys that may stand at a place, found by walking down the schema."""
     kind: object = model
     for part in place:
@@ -116,11 +116,11 @@ def _known_keys(model: type[BaseModel], place: Place) -> list[str]:
             kind = kind.model_fields[str(part)].annotation
         else:
             kind = typing.get_args(kind)[-1]
-        kind = _unwrapped(kind)
+        kind = _unwrap(kind)
     assert isinstance(kind, type) and issubclass(kind, BaseModel)
     return sorted(kind.model_fields)
 
 
-def _unwrapped(kind: object) -> object:
+def _unwrap(kind: object) -> object:
     options = [one for one in typing.get_args(kind) if one is not type(None)]
     return options[0] if type(None) in typing.get_args(kind) else kind

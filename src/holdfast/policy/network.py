@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy.hosts import BadHost, host_source, normalize_host
+from holdfast.policy.hosts import BadHost, normalize_host, render_host_source
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -83,15 +83,15 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
                 its spelling is ambiguous.
         """
         if not self.allow_net:
-            raise _denied(host, "the network is closed (ALLOW_NET, network.yaml)")
+            raise _make_denied(host, "the network is closed (ALLOW_NET, network.yaml)")
         try:
             name = normalize_host(host)
         except BadHost as error:
-            raise _denied(host, str(error)) from error
+            raise _make_denied(host, str(error)) from error
         if any(covers(pattern, name) for pattern in self.blocked_hosts):
-            raise _denied(host, "the host is blocked")
+            raise _make_denied(host, "the host is blocked")
         if not any(covers(pattern, name) for pattern in self.allowed_hosts):
-            raise _denied(host, "the host is not among the allowed ones")
+            raise _make_denied(host, "the host is not among the allowed ones")
         return name
 
     def check_address(self, host: str, address: str) -> None:
@@ -104,15 +104,15 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
         try:
             parsed = ipaddress.ip_address(address.partition("%")[0])
         except ValueError as error:
-            raise _denied(host, f"{address!r} is no address") from error
-        for one in (parsed, *hidden_addresses(parsed)):
+            raise _make_denied(host, f"{address!r} is no address") from error
+        for one in (parsed, *list_hidden_addresses(parsed)):
             # A name that leads to a blocked address is another spelling of it.
             if any(_means_address(pattern, one) for pattern in self.blocked_hosts):
-                raise _denied(host, f"{address} is a blocked address")
+                raise _make_denied(host, f"{address} is a blocked address")
             if not is_public(one) and not self._is_granted(one):
-                raise _denied(host, f"{address} is not a public address")
+                raise _make_denied(host, f"{address} is not a public address")
 
-    def rate_for(self, host: str) -> int | None:
+    def find_rate(self, host: str) -> int | None:
         """Return how many requests a minute a host may get; `None` is without limit."""
         name = normalize_host(host)
         for pattern, per_minute in self.host_rates:
@@ -123,18 +123,18 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
     def _is_granted(self, address: Address) -> bool:
         return any(
             address.version == network.version and address in network
-            for network in map(_network, self.private_networks)
+            for network in map(_parse_network, self.private_networks)
         )
 
 
 @functools.lru_cache(maxsize=256)
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> Network:
     return ipaddress.ip_network(text)
 
 
 def covers(pattern: str, name: str) -> bool:
     """Say whether a pattern covers a host in its one spelling."""
-    return re.fullmatch(host_source(pattern), name, re.DOTALL) is not None
+    return re.fullmatch(render_host_source(pattern), name, re.DOTALL) is not None
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -144,7 +144,7 @@ def _means_address(pattern: str, address: Address) -> bool:
         named = ipaddress.ip_address(pattern.strip("[]").partition("%")[0])
     except ValueError:
         return covers(pattern, str(address))
-    return address in (named, *hidden_addresses(named))
+    return address in (named, *list_hidden_addresses(named))
 
 
 def is_public(address: Address) -> bool:
@@ -154,12 +154,12 @@ def is_public(address: Address) -> bool:
     """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _CLOSED_4)
-    if any(address in network for network in _WRAPPERS) and hidden_addresses(address):
+    if any(address in network for network in _WRAPPERS) and list_hidden_addresses(address):
         return True
     return address in _OPEN_6 and not any(address in network for network in _CLOSED_6)
 
 
-def hidden_addresses(address: Address) -> tuple[IPv4Address, ...]:
+def list_hidden_addresses(address: Address) -> tuple[IPv4Address, ...]:
     """Addresses inside an address: mapped, translated, compatible, 6to4, Teredo, NAT64, ISATAP."""
     if isinstance(address, IPv4Address):
         return ()
@@ -178,5 +178,5 @@ def hidden_addresses(address: Address) -> tuple[IPv4Address, ...]:
     return ()
 
 
-def _denied(host: str, because: str) -> PermissionDenied:
+def _make_denied(host: str, because: str) -> PermissionDenied:
     return PermissionDenied(permission="network", target=host[:200], because=because)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from holdfast.errors import UsageError
 from holdfast.globs import FLAGS, glob_source
-from holdfast.policy.hosts import BadHost, host_source, normalize_host
+from holdfast.policy.hosts import BadHost, normalize_host, render_host_source
 
 LONGEST_PATTERN = 1_000
 EVERYTHING = frozenset({"*", "**"})
@@ -34,7 +34,7 @@ _SPECIAL = frozenset("*?[]")
 
 # Quoted words as `shlex.join` writes them; what else a shell gives a meaning to.
 @functools.cache
-def _quoted() -> re.Pattern[str]:
+def _compile_quoted() -> re.Pattern[str]:
     return re.compile(r"'[^']*'|\"'\"")
 
 
@@ -44,18 +44,18 @@ def _mcp_name() -> re.Pattern[str]:
 
 
 @functools.cache
-def _shell() -> re.Pattern[str]:
+def _compile_shell() -> re.Pattern[str]:
     return re.compile(r"[;&|<>$`\\\n\r(){}*?\[\]~!#\"']")
 
 
-def plain_name(name: str) -> str:
+def clean_name(name: str) -> str:
     """Names with and without underscores, hyphens and capitals are the same name."""
     return name.translate(_PLAIN)
 
 
 def has_fixed_part(pattern: str) -> bool:
     """Say whether a pattern of names names anything, rather than covering everything."""
-    return bool(plain_name(pattern).strip("*?"))
+    return bool(clean_name(pattern).strip("*?"))
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -66,9 +66,9 @@ def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
     server = _mcp_name().match(permission)
     if server is not None and not _may_mean_server(pattern, server[1]):
         return False
-    expression = re.compile(wildcard_source(plain_name(pattern)), re.DOTALL)
+    expression = re.compile(render_wildcard_source(clean_name(pattern)), re.DOTALL)
     names = {permission, KIND_PERMISSION.get(kind, permission)}
-    return any(expression.fullmatch(plain_name(name)) for name in names)
+    return any(expression.fullmatch(clean_name(name)) for name in names)
 
 
 def _may_mean_server(pattern: str, server: str) -> bool:
@@ -79,14 +79,14 @@ def _may_mean_server(pattern: str, server: str) -> bool:
     """
     named = _mcp_name().match(pattern)
     if named is not None and not _SPECIAL & set(named[1]):
-        return plain_name(named[1]) == plain_name(server)
+        return clean_name(named[1]) == clean_name(server)
     head = re.match(r"[^*?]*", pattern)
     text = head[0] if head else ""
-    start = plain_name(text)
-    whole = plain_name(f"mcp{server}")
+    start = clean_name(text)
+    whole = clean_name(f"mcp{server}")
     if not text.endswith("_") or len(start) <= len("mcp") or not whole.startswith(start):
         return True
-    ends = {len("mcp") + len(plain_name(server[:at])) for at in _word_ends(server)}
+    ends = {len("mcp") + len(clean_name(server[:at])) for at in _word_ends(server)}
     return len(start) in ends
 
 
@@ -95,7 +95,7 @@ def _word_ends(server: str) -> list[int]:
 
 
 @functools.lru_cache(maxsize=8_192)
-def target_source(pattern: str, kind: str) -> str:
+def render_target_source(pattern: str, kind: str) -> str:
     """Return the regular expression of a pattern for targets of a kind.
 
     Raises:
@@ -106,27 +106,27 @@ def target_source(pattern: str, kind: str) -> str:
     if len(pattern) > LONGEST_PATTERN:
         raise UsageError(detail=f"The pattern {pattern[:80]!r} is too long.")
     if kind == "path":
-        return _path_source(pattern)
+        return _render_path_source(pattern)
     if kind == "host":
         try:
-            return host_source(pattern)
+            return render_host_source(pattern)
         except BadHost as error:
             raise UsageError(detail=f"The host pattern {pattern!r}: {error}.") from error
     if kind == "command" and pattern.endswith(" *"):
         # `git status *` covers `git status` as well, whatever its arguments.
-        return f"{wildcard_source(pattern[:-2])}(?: .*)?"
-    return wildcard_source(pattern)
+        return f"{render_wildcard_source(pattern[:-2])}(?: .*)?"
+    return render_wildcard_source(pattern)
 
 
 @functools.lru_cache(maxsize=8_192)
-def matcher(pattern: str, kind: str) -> Matcher:
+def compile_matcher(pattern: str, kind: str) -> Matcher:
     """Return what says whether a pattern meets a target (in its one spelling).
 
     A pattern that cannot be read meets everything, so that its rule can refuse.
     """
     if pattern in EVERYTHING or not is_readable(pattern, kind):
         return _meets_everything
-    fullmatch = re.compile(target_source(pattern, kind), _flags(kind)).fullmatch
+    fullmatch = re.compile(render_target_source(pattern, kind), _choose_flags(kind)).fullmatch
     return lambda target: fullmatch(target) is not None
 
 
@@ -134,20 +134,20 @@ def matcher(pattern: str, kind: str) -> Matcher:
 def is_readable(pattern: str, kind: str) -> bool:
     """Say whether a pattern means anything for targets of a kind."""
     try:
-        target_source(pattern, kind)
+        render_target_source(pattern, kind)
     except UsageError:
         return False
     return True
 
 
 @functools.lru_cache(maxsize=8_192)
-def fixed_word(pattern: str, kind: str) -> str:
+def find_fixed_word(pattern: str, kind: str) -> str:
     """Return a word that every target meeting the pattern contains; empty if unknown.
 
     Words are what stands between the separators of a kind.
     """
     is_certain = pattern.isascii() and not ("{" in pattern and kind == "path")
-    if not is_certain or not is_readable(pattern, kind) or _flags(kind) & re.IGNORECASE:
+    if not is_certain or not is_readable(pattern, kind) or _choose_flags(kind) & re.IGNORECASE:
         return ""
     text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
     words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
@@ -155,7 +155,7 @@ def fixed_word(pattern: str, kind: str) -> str:
 
 
 @functools.lru_cache(maxsize=8_192)
-def fixed_words(pattern: str) -> tuple[str, ...]:
+def list_fixed_words(pattern: str) -> tuple[str, ...]:
     """Return the words with which every command begins that a pattern meets."""
     head = re.match(r"[^*?]*", pattern)
     text = head[0] if head else ""
@@ -172,11 +172,11 @@ def _meets_everything(_target: str) -> bool:
     return True
 
 
-def _flags(kind: str) -> int:
+def _choose_flags(kind: str) -> int:
     return FLAGS if kind == "path" else re.DOTALL
 
 
-def _path_source(pattern: str) -> str:
+def _render_path_source(pattern: str) -> str:
     """Relative patterns are for the workspace, absolute ones for what lies outside.
 
     One that begins with `**/` finds its mark in both.
@@ -187,7 +187,7 @@ def _path_source(pattern: str) -> str:
     return f"/?{source}" if pattern.startswith("**/") else source
 
 
-def plain_target(target: str, kind: str) -> str:
+def clean_target(target: str, kind: str) -> str:
     """Return the one spelling of a target that patterns are matched against."""
     if kind == "path":
         if ".." in target or "./" in target or "//" in target or target.endswith("/"):
@@ -208,21 +208,21 @@ def is_simple_command(command: str) -> bool:
     Anything that a shell would act upon makes it more than that: separators,
     redirections, substitutions, globs.
     """
-    return _shell().search(_quoted().sub("", command)) is None
+    return _compile_shell().search(_compile_quoted().sub("", command)) is None
 
 
-def wildcard_source(pattern: str) -> str:
+def render_wildcard_source(pattern: str) -> str:
     """`*` stands for any text, `?` for one character; everything else for itself.
 
     A star between fixed texts takes the first place where the next text fits and never
     tries another: no other choice could succeed where that one fails.
     """
-    first, *rest = [_fixed(part) for part in re.split(r"\*+", pattern)]
+    first, *rest = [_find_fixed(part) for part in re.split(r"\*+", pattern)]
     if not rest:
         return first
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
     return f"{first}{middle}.*{rest[-1]}"
 
 
-def _fixed(part: str) -> str:
+def _find_fixed(part: str) -> str:
     return ".".join(map(re.escape, part.split("?")))

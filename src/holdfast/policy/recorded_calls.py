@@ -17,7 +17,7 @@ from holdfast.policy.decision import (
     CallRequest,
     Decision,
     RuleSet,
-    strictest,
+    choose_strictest,
 )
 from holdfast.sessions import PermissionRule
 
@@ -68,7 +68,7 @@ def record(
     return RecordedCall(
         request=request,
         action=decision.action,
-        others=strictest(others) if others else request.default,
+        others=choose_strictest(others) if others else request.default,
         agent=agent,
         session_id=session_id,
         call_id=call_id,
@@ -80,7 +80,7 @@ def judge_again(call: RecordedCall, ceiling: RuleSet) -> tuple[Action, Permissio
     """Say what a ceiling would make of a recorded call, and by which rule."""
     action, rule = call.others, None
     for target in call.request.targets or ("*",):
-        found = ceiling.last_match(call.request, target)
+        found = ceiling.find_last_match(call.request, target)
         if found is not None and STRICTNESS[found.action] < STRICTNESS[action]:
             action, rule = found.action, found
     return action, rule

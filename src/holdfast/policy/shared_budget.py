@@ -12,9 +12,9 @@ import asyncio
 import msgspec
 
 from holdfast.errors import BudgetExceeded, StaleWriter
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, Projection, payload
-from holdfast.policy.budgets import NOTHING, Amount, Budget, Left, check, remaining
+from holdfast.policy.budgets import NOTHING, Amount, Budget, Left, check, compute_remaining
 
 
 @payload("budget.reserved", is_open=True, is_inherited=False)
@@ -112,7 +112,7 @@ class SharedBudget:
 
     async def left(self) -> Left:
         """Return how much more could be reserved now."""
-        return remaining(self.budget, (await self.spending()).used)
+        return compute_remaining(self.budget, (await self.spending()).used)
 
     async def reserve(self, run_id: str, amount: Amount) -> str:
         """Hold an amount and return the id of the reservation.
@@ -122,7 +122,7 @@ class SharedBudget:
         """
         fact = BudgetReserved(
             tenant=self.tenant,
-            reservation_id=new_id("res"),
+            reservation_id=make_id("res"),
             run_id=run_id,
             owner=self._owner,
             amount=amount,

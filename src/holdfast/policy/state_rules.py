@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import PermissionDenied
 from holdfast.policy.decision import Action, CallRequest, Decision, Rights, RuleSet, decide
-from holdfast.policy.patterns import EVERYTHING, name_matches, plain_name
+from holdfast.policy.patterns import EVERYTHING, clean_name, name_matches
 from holdfast.sessions import PermissionRule
 
 _BOTH = "state_*"
@@ -89,7 +89,7 @@ def _speaking(rules: RuleSet) -> RuleSet:
                 kept.append(rule)
             elif rule.pattern in EVERYTHING:
                 kept = [one for one in kept if one.action != "allow"]
-        elif plain_name(rule.permission) == "state":
+        elif clean_name(rule.permission) == "state":
             kept.append(replace(rule, permission=_BOTH))
         elif any(name_matches(rule.permission, f"state_{one}") for one in ("read", "write")):
             kept.append(rule)

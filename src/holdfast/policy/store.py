@@ -23,7 +23,7 @@ from holdfast.policy.file_events import (
     PolicyLoaded,
     PolicyRejected,
     PolicyReloadRequested,
-    difference,
+    find_difference,
 )
 from holdfast.policy.loader import load_policies
 from holdfast.policy.recorded_calls import Change
@@ -80,7 +80,7 @@ class PolicyStore:
         """
         if self._journal is not None:
             # Whoever asks for a reload from now on is heard, even before `follow_requests`.
-            self._seen = await self._journal.last_seq()
+            self._seen = await self._journal.read_last_seq()
         self.bundle = await asyncio.to_thread(self._read)
         await self._tell(
             PolicyLoaded(
@@ -98,7 +98,7 @@ class PolicyStore:
         try:
             bundle = await asyncio.to_thread(self._read)
         except PolicyInvalid as error:
-            mistakes = _mistakes(error)
+            mistakes = _list_mistakes(error)
             await self._tell(
                 PolicyRejected(
                     directory=str(self.directory),
@@ -169,7 +169,7 @@ class PolicyStore:
         )
         self._candidate = directory
         self.shadow = Shadow(
-            candidate.ceiling_for, self._differences.append, version=candidate.version
+            candidate.find_ceiling, self._differences.append, version=candidate.version
         )
         return candidate
 
@@ -198,7 +198,7 @@ class PolicyStore:
         found, self._differences[:] = list(self._differences), []
         version = self.shadow.version if self.shadow else ""
         for change in found:
-            await self._tell(difference(change, candidate_version=version))
+            await self._tell(find_difference(change, candidate_version=version))
         return len(found)
 
     async def _reload_candidate(self, asked_by: str) -> None:
@@ -212,7 +212,7 @@ class PolicyStore:
             await self._tell(
                 PolicyRejected(
                     directory=str(self._candidate),
-                    mistakes=_mistakes(error),
+                    mistakes=_list_mistakes(error),
                     kept_version=version,
                     asked_by=asked_by,
                 )
@@ -238,6 +238,6 @@ class PolicyStore:
             await self._journal.append(SYSTEM_SESSION, [fact])
 
 
-def _mistakes(error: PolicyInvalid) -> tuple[str, ...]:
+def _list_mistakes(error: PolicyInvalid) -> tuple[str, ...]:
     listed = error.context.get("mistakes")
     return tuple(map(str, listed)) if isinstance(listed, list) else (str(error),)

@@ -21,7 +21,7 @@ class YamlData(msgspec.Struct, frozen=True, kw_only=True):
     lines: dict[Place, int]
     mistakes: tuple[tuple[int, str], ...] = ()
 
-    def line_of(self, place: Place) -> int:
+    def find_line(self, place: Place) -> int:
         """Return the line of a place, or of the nearest place around it."""
         while place and place not in self.lines:
             place = place[:-1]

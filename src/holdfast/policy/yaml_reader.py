@@ -22,7 +22,7 @@ _SCALARS = {
 def read_yaml(text: str) -> YamlData:
     """Read YAML; mistakes are returned, never raised."""
     try:
-        wrong = list(_forbidden(text))
+        wrong = list(_find_forbidden(text))
         if wrong:
             return YamlData(content=None, lines={}, mistakes=tuple(wrong))
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -38,7 +38,7 @@ def read_yaml(text: str) -> YamlData:
     return YamlData(content=content, lines=reader.lines, mistakes=tuple(reader.mistakes))
 
 
-def _forbidden(text: str) -> Iterator[tuple[int, str]]:
+def _find_forbidden(text: str) -> Iterator[tuple[int, str]]:
     """What no policy needs, found before anything is built."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):

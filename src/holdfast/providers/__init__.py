@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.providers.accounting import UsageLedger as UsageLedger
     from holdfast.providers.accounting import UsageTotals as UsageTotals
     from holdfast.providers.address import is_loopback as is_loopback
-    from holdfast.providers.address import plain_address as plain_address
+    from holdfast.providers.address import strip_address as strip_address
     from holdfast.providers.breaker import BreakerModel as BreakerModel
     from holdfast.providers.breaker import BreakerPolicy as BreakerPolicy
     from holdfast.providers.breaker import CircuitBreaker as CircuitBreaker
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from holdfast.providers.model import ToolCallDelta as ToolCallDelta
     from holdfast.providers.model import ToolChoice as ToolChoice
     from holdfast.providers.model import ToolMode as ToolMode
-    from holdfast.providers.model import calling_agent as calling_agent
-    from holdfast.providers.model import closed as closed
-    from holdfast.providers.model import layers as layers
+    from holdfast.providers.model import close_stream as close_stream
+    from holdfast.providers.model import find_calling_agent as find_calling_agent
+    from holdfast.providers.model import iterate_layers as iterate_layers
     from holdfast.providers.model import note_event as note_event
     from holdfast.providers.offline import OfflineModel as OfflineModel
     from holdfast.providers.prices import PriceList as PriceList
@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.endpoint import QuietMode as QuietMode
     from holdfast.providers.wire.endpoint import Secret as Secret
     from holdfast.providers.wire.endpoint import Timeouts as Timeouts
-    from holdfast.providers.wire.failures import failure_in_answer as failure_in_answer
-    from holdfast.providers.wire.failures import refusal as refusal
+    from holdfast.providers.wire.failures import find_failure_in_answer as find_failure_in_answer
+    from holdfast.providers.wire.failures import make_refusal as make_refusal
     from holdfast.providers.wire.http import HttpTransport as HttpTransport
     from holdfast.providers.wire.model import WireModel as WireModel
 else:
@@ -94,7 +94,7 @@ else:
         __name__,
         {
             "accounting": "PICO Accountant Charge LedgerScope UsageLedger UsageTotals",
-            "address": "is_loopback plain_address",
+            "address": "is_loopback strip_address",
             "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
             "config": "ProviderConfig ProviderInfo looks_like_secret make_config",
             "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
@@ -102,7 +102,7 @@ else:
             "model": (
                 "CallEvents Delta Finished Model ModelInfo ModelRequest ModelWrapper OpenedStream "
                 "ReasoningDelta Restarted TextDelta ToolCallDelta ToolChoice ToolMode "
-                "calling_agent closed layers note_event"
+                "find_calling_agent close_stream iterate_layers note_event"
             ),
             "offline": "OfflineModel",
             "prices": "PriceList",
@@ -118,7 +118,7 @@ else:
             "tool_probe": "ToolModeProbe probe_tool_mode",
             "vocabulary": "find_counter",
             "wire.endpoint": "Api Endpoint KeySource QuietMode Secret Timeouts",
-            "wire.failures": "failure_in_answer refusal",
+            "wire.failures": "find_failure_in_answer make_refusal",
             "wire.http": "HttpTransport",
             "wire.model": "WireModel",
         },

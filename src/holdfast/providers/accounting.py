@@ -89,7 +89,7 @@ class UsageLedger:
         if message.id in counted:
             return False
         counted.add(message.id)
-        for place in _places(message, tenant):
+        for place in _list_places(message, tenant):
             self._totals[place] = self._totals.get(place, _NOTHING).plus(charge)
         return True
 
@@ -97,7 +97,7 @@ class UsageLedger:
         """Return the totals of a run, an agent, a session, a tenant, or of all."""
         return self._totals.get((scope, value), _NOTHING)
 
-    def all_of(self, scope: LedgerScope) -> dict[str, UsageTotals]:
+    def read_all_of(self, scope: LedgerScope) -> dict[str, UsageTotals]:
         """Return the totals of all runs, agents, sessions, models or tenants, by name."""
         return {value: totals for (kind, value), totals in self._totals.items() if kind == scope}
 
@@ -172,7 +172,7 @@ class Accountant:
         return counter
 
 
-def _places(message: Message, tenant: str) -> Iterator[tuple[LedgerScope, str]]:
+def _list_places(message: Message, tenant: str) -> Iterator[tuple[LedgerScope, str]]:
     yield ("all", "")
     yield ("session", message.session_id)
     if message.run_id:

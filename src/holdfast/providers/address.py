@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 _PORTS = {"http": 80, "https": 443}
 
 
-def plain_address(url: str) -> str:
+def strip_address(url: str) -> str:
     """Return scheme, host, port and path of an address; no user, no password, no query.
 
     Two addresses that mean the same place have the same spelling. Empty if it is none.
@@ -36,4 +36,4 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-__all__ = ["is_loopback", "plain_address"]
+__all__ = ["is_loopback", "strip_address"]

@@ -136,7 +136,7 @@ class CircuitBreakers:
         return breaker
 
 
-def outcome_of(error: LLMError) -> Outcome:
+def make_outcome(error: LLMError) -> Outcome:
     """Say what a failed call tells about the health of its endpoint.
 
     A refused request shows a working endpoint. Being rate limited shows neither: it
@@ -171,7 +171,7 @@ class BreakerModel(ModelWrapper):
                         outcome = "success"
                     yield delta
         except LLMError as error:
-            outcome = outcome_of(error)
+            outcome = make_outcome(error)
             raise
         finally:
             self.breaker.leave(ticket, outcome)

@@ -54,19 +54,19 @@ def _is_random(word: str) -> bool:
     return entropy >= _HIGH_ENTROPY
 
 
-def _no_secret(value: str) -> str:
+def _refuse_secret(value: str) -> str:
     if looks_like_secret(value):
         raise ValueError("looks like a key; put keys into the environment or the secrets file")
     return value
 
 
-def _line(value: str) -> str:
+def _format_line(value: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", value):
         raise ValueError("must be one line without control characters")
-    return _no_secret(value.strip())
+    return _refuse_secret(value.strip())
 
 
-def _key_variable(value: str) -> str:
+def _name_key_variable(value: str) -> str:
     if not value:
         return value
     if not re.fullmatch(r"[A-Z][A-Z0-9_]{1,79}", value):
@@ -74,11 +74,11 @@ def _key_variable(value: str) -> str:
     # A name of capitals alone could still be a key: names have underscores.
     if "_" not in value and len(value) >= 16:
         raise ValueError("looks like a key; give the name of the variable that holds it")
-    return _no_secret(value)
+    return _refuse_secret(value)
 
 
-Line = Annotated[str, AfterValidator(_line), Field(max_length=500)]
-KeyVariable = Annotated[str, AfterValidator(_key_variable)]
+Line = Annotated[str, AfterValidator(_format_line), Field(max_length=500)]
+KeyVariable = Annotated[str, AfterValidator(_name_key_variable)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -92,7 +92,7 @@ class ProviderTimeouts(BaseModel):
     idle_s: Seconds = 60.0
     total_s: Seconds = 900.0
 
-    def for_wire(self) -> Timeouts:
+    def make_wire_timeouts(self) -> Timeouts:
         """Return the same limits for the wire."""
         return Timeouts(**self.model_dump())
 
@@ -106,7 +106,7 @@ class ProviderConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"), AfterValidator(_no_secret)]
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"), AfterValidator(_refuse_secret)]
     api: ProviderApi = "auto"
     base_url: Line = ""
     key_env: KeyVariable = ""
@@ -143,7 +143,7 @@ class ProviderConfig(BaseModel):
         """Whether the provider is reached over HTTP."""
         return self.api in HTTP_APIS
 
-    def tool_mode_for(self, model: str) -> ToolMode | None:
+    def choose_tool_mode(self, model: str) -> ToolMode | None:
         """Return the tool mode that was set by hand, if any."""
         return self.tool_modes.get(model) or self.tool_modes.get("*")
 

@@ -52,12 +52,12 @@ class EndpointMemory:
         """Read from and write to `path`; None keeps everything in this process."""
         self._file: PrivateJsonFile[_File] | None = None
         if path is not None:
-            self._file = PrivateJsonFile(path, _File, empty=_nothing, is_expendable=True)
+            self._file = PrivateJsonFile(path, _File, empty=_make_empty, is_expendable=True)
         self._known: _Known | None = None
 
     def get(self, base_url: str, model: str) -> OpenAIApi | None:
         """Return which API was found to work, or None."""
-        entry = self._entries().get((base_url, model))
+        entry = self._list_entries().get((base_url, model))
         if entry is None:
             return None
         return "chat" if entry.api == "chat" else "responses" if entry.api == "responses" else None
@@ -68,7 +68,7 @@ class EndpointMemory:
 
     def tool_mode(self, base_url: str, model: str) -> ToolMode | None:
         """Return how the model was found to call tools, or None."""
-        entry = self._entries().get((base_url, model))
+        entry = self._list_entries().get((base_url, model))
         for mode in ("native", "json_schema", "prompted"):
             if entry is not None and entry.tool_mode == mode:
                 return mode
@@ -92,7 +92,7 @@ class EndpointMemory:
         self._change(change)
 
     def _change(self, change: Callable[[_Known], object]) -> None:
-        change(self._entries())
+        change(self._list_entries())
         if self._file is None:
             return
 
@@ -108,7 +108,7 @@ class EndpointMemory:
             # Known in this process all the same; the next one finds out again.
             return
 
-    def _entries(self) -> _Known:
+    def _list_entries(self) -> _Known:
         if self._known is None:
             self._known = self._read()
         return self._known
@@ -120,5 +120,5 @@ class EndpointMemory:
             return {}
 
 
-def _nothing() -> _File:
+def _make_empty() -> _File:
     return _File(version=_VERSION, endpoints=[])

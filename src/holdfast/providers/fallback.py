@@ -99,7 +99,7 @@ class FallbackModel:
                         yield delta
                 return
             except (LLMError, RateLimitError) as error:
-                following = None if is_finished else self._next(place, error)
+                following = None if is_finished else self._take_next(place, error)
                 if following is None:
                     raise
                 place, failure = following, error
@@ -118,7 +118,7 @@ class FallbackModel:
                 yield Restarted(failure.code, info.provider, info.model)
             is_shown = False
 
-    def _next(self, place: int, error: HoldfastError) -> int | None:
+    def _take_next(self, place: int, error: HoldfastError) -> int | None:
         failed = self.models[place].info
         for index in range(place + 1, len(self.models)):
             if may_fall_back(error, failed, self.models[index].info):

@@ -14,8 +14,8 @@ from typing import Any
 
 from holdfast import clock
 from holdfast.errors import LLMError, MissingExtra, UsageError
-from holdfast.ids import random_token
-from holdfast.providers.gguf_header import MAGIC, trained_window
+from holdfast.ids import make_random_token
+from holdfast.providers.gguf_header import MAGIC, read_trained_window
 from holdfast.providers.model import Delta, ModelInfo, ModelRequest, OpenedStream
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, Timeouts, WireModel
@@ -85,7 +85,7 @@ class GgufModel:
         check_gguf(path)
         self._path = path
         self._transport = transport
-        trained = trained_window(path) or _UNKNOWN_WINDOW
+        trained = read_trained_window(path) or _UNKNOWN_WINDOW
         self._window = context_window or min(trained, _MAX_WINDOW)
         self._clock = time
         self._info = ModelInfo(
@@ -108,7 +108,7 @@ class GgufModel:
 
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask the loaded model over loopback."""
-        wire = await self._loaded()
+        wire = await self._load()
         async with OpenedStream(wire, request, deltas) as answer:
             async for delta in answer:
                 yield delta
@@ -121,14 +121,14 @@ class GgufModel:
             # Dropping the last reference ends the server; that blocks for a moment.
             await asyncio.to_thread(_drop, [server])
 
-    async def _loaded(self) -> WireModel:
+    async def _load(self) -> WireModel:
         if self._is_closed:
             raise UsageError(detail="This model was closed and cannot be asked any more.")
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
             if self._wire is None:
-                key = random_token(24)
+                key = make_random_token(24)
                 self._server = await asyncio.to_thread(_serve, self._path, self._window, key)
                 endpoint = Endpoint(
                     provider="gguf",
@@ -166,14 +166,14 @@ def _serve(path: Path, window: int, key: str) -> Any:  # noqa: ANN401 - a class 
         if hasattr(params, unneeded):
             setattr(params, unneeded, False)
     # Its threads spin while they wait: on a busy machine more of them are slower.
-    params.cpuparams.n_threads = max(1, _cores() // 2)
+    params.cpuparams.n_threads = max(1, _count_cores() // 2)
     try:
         return library.Server(params)
     except Exception as error:
         raise LLMError(provider="gguf", detail=f"{path.name} cannot be loaded: {error}") from error
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     # Only Linux says which of them this process may use.
     usable = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable is not None else os.cpu_count() or 1

@@ -21,7 +21,7 @@ _MAX_NAME = 65_536
 _KEY = ".context_length"
 
 
-def trained_window(path: Path) -> int | None:
+def read_trained_window(path: Path) -> int | None:
     """Return how many tokens the model was trained to see; `None` if the file does not say."""
     try:
         with path.open("rb") as file:
@@ -31,14 +31,14 @@ def trained_window(path: Path) -> int | None:
 
 
 def _find(file: BinaryIO) -> int | None:
-    if file.read(4) != MAGIC or _number(file, "<I") < 2:
+    if file.read(4) != MAGIC or _read_number(file, "<I") < 2:
         return None
-    _number(file, "<Q")  # How many tensors there are.
-    for _ in range(min(_number(file, "<Q"), _MAX_VALUES)):
-        name = _text(file)
-        kind = _number(file, "<I")
+    _read_number(file, "<Q")  # How many tensors there are.
+    for _ in range(min(_read_number(file, "<Q"), _MAX_VALUES)):
+        name = _render_text(file)
+        kind = _read_number(file, "<I")
         if name.endswith(_KEY) and kind in _UNSIGNED:
-            return _number(file, _UNSIGNED[kind]) or None
+            return _read_number(file, _UNSIGNED[kind]) or None
         _skip(file, kind)
     return None
 
@@ -47,27 +47,27 @@ def _skip(file: BinaryIO, kind: int) -> None:
     if kind in _SIZES:
         file.seek(_SIZES[kind], 1)
     elif kind == _TEXT:
-        file.seek(_number(file, "<Q"), 1)
+        file.seek(_read_number(file, "<Q"), 1)
     elif kind == _LIST:
-        inner, count = _number(file, "<I"), _number(file, "<Q")
+        inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
         if inner in _SIZES:
             file.seek(_SIZES[inner] * count, 1)
         elif inner == _TEXT and count <= _MAX_ITEMS:
             for _ in range(count):
-                file.seek(_number(file, "<Q"), 1)
+                file.seek(_read_number(file, "<Q"), 1)
         else:
             raise ValueError("lists of lists are not part of the format as it is used")
     else:
         raise ValueError(f"there is no type {kind}")
 
 
-def _text(file: BinaryIO) -> str:
-    length = _number(file, "<Q")
+def _render_text(file: BinaryIO) -> str:
+    length = _read_number(file, "<Q")
     if length > _MAX_NAME:
         raise ValueError("the name of a value is too long")
     return file.read(length).decode("utf-8", "replace")
 
 
-def _number(file: BinaryIO, form: str) -> int:
+def _read_number(file: BinaryIO, form: str) -> int:
     (found,) = struct.unpack(form, file.read(struct.calcsize(form)))
     return int(found)

@@ -7,7 +7,7 @@ import struct
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def image_size(data: bytes) -> tuple[int, int] | None:
+def measure_image(data: bytes) -> tuple[int, int] | None:
     """Return (width, height) of a PNG, GIF, JPEG or WebP; nothing if it is none or broken."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
@@ -15,9 +15,9 @@ def image_size(data: bytes) -> tuple[int, int] | None:
         elif data.startswith((b"GIF87a", b"GIF89a")):
             width, height = struct.unpack("<HH", data[6:10])
         elif data.startswith(b"\xff\xd8"):
-            return _jpeg(data)
+            return _measure_jpeg(data)
         elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            return _webp(data)
+            return _measure_webp(data)
         else:
             return None
     except struct.error:
@@ -25,7 +25,7 @@ def image_size(data: bytes) -> tuple[int, int] | None:
     return (width, height) if width and height else None
 
 
-def _jpeg(data: bytes) -> tuple[int, int] | None:
+def _measure_jpeg(data: bytes) -> tuple[int, int] | None:
     at = 2
     while at + 9 <= len(data):
         if data[at] != 0xFF:
@@ -44,7 +44,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _webp(data: bytes) -> tuple[int, int] | None:
+def _measure_webp(data: bytes) -> tuple[int, int] | None:
     kind = data[12:16]
     if kind == b"VP8 ":
         across, down = struct.unpack("<HH", data[26:30])

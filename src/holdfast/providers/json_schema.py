@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from holdfast.canonical import JsonObject, canonical_json
+from holdfast.canonical import JsonObject, encode_canonical_json
 
 MAX_PROBLEMS = 20
 MAX_STEPS = 1_000_000
@@ -39,7 +39,7 @@ _TYPES: dict[str, Callable[[object], bool]] = {
 }
 
 
-def problems(value: object, schema: object) -> list[str]:
+def list_problems(value: object, schema: object) -> list[str]:
     """List what is wrong with a value, each with its place; empty means it fits.
 
     At most 20 problems are listed. A schema nested too deeply to be checked counts as
@@ -55,7 +55,7 @@ def problems(value: object, schema: object) -> list[str]:
 
 def fits(value: object, schema: object) -> bool:
     """Say whether a value fits a schema."""
-    return not problems(value, schema)
+    return not list_problems(value, schema)
 
 
 def resolve(schema: object, root: object) -> JsonObject:
@@ -71,42 +71,42 @@ def resolve(schema: object, root: object) -> JsonObject:
         if not isinstance(reference, str):
             return schema
         rest = {key: item for key, item in schema.items() if key != "$ref"}
-        target = _lookup(reference, root)
+        target = _look_up(reference, root)
         schema = {**target, **rest} if isinstance(target, dict) else rest
     return {}
 
 
-def nodes_of(schema: object) -> Iterator[JsonObject]:
+def iterate_nodes(schema: object) -> Iterator[JsonObject]:
     """Yield every object in a schema that may be a schema itself; examples and values are none."""
     if isinstance(schema, dict):
         yield schema
         for key, item in schema.items():
             if key not in _DATA:
-                yield from nodes_of(item)
+                yield from iterate_nodes(item)
     elif isinstance(schema, list):
         for item in schema:
-            yield from nodes_of(item)
+            yield from iterate_nodes(item)
 
 
-def faults(schema: object) -> list[str]:
+def list_faults(schema: object) -> list[str]:
     """List what is wrong with a schema: types that are none, references that lead nowhere.
 
     Also a text in the place of a list of required names.
     """
     found: dict[str, None] = {}
-    for node in nodes_of(schema):
-        for name in types_of(node):
+    for node in iterate_nodes(schema):
+        for name in list_types(node):
             if name not in _TYPES:
                 found[f"there is no type {name!r}"] = None
         if isinstance(required := node.get("required"), str):
             found[f"what is required is a list, not {required!r}"] = None
         reference = node.get("$ref")
-        if isinstance(reference, str) and _lookup(reference, schema) is None:
+        if isinstance(reference, str) and _look_up(reference, schema) is None:
             found[f"the reference {reference!r} leads nowhere in it"] = None
     return list(found)[:MAX_PROBLEMS]
 
 
-def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+def list_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the types that a schema names; empty means any."""
     named = schema.get("type")
     if isinstance(named, str):
@@ -139,14 +139,14 @@ class _Place:
     def at(self, step: str) -> _Place:
         return _Place(self.root, f"{self.path}{step}", self.depth + 1)
 
-    def deeper(self) -> _Place:
+    def go_deeper(self) -> _Place:
         return _Place(self.root, self.path, self.depth + 1)
 
     def name(self) -> str:
         return self.path.lstrip(".") or "the value"
 
 
-def _lookup(reference: str, root: object) -> object:
+def _look_up(reference: str, root: object) -> object:
     if not reference.startswith("#"):
         return None
     at: object = root
@@ -171,7 +171,7 @@ def _check(value: object, schema: object, place: _Place, found: list[str]) -> No
     if not isinstance(schema, dict):
         return
     schema = resolve(schema, place.root.schema)
-    named = types_of(schema)
+    named = list_types(schema)
     if named and not any(_TYPES[name](value) for name in named if name in _TYPES):
         found.append(f"{place.name()}: must be {' or '.join(named)}")
         return
@@ -187,7 +187,7 @@ def _check(value: object, schema: object, place: _Place, found: list[str]) -> No
         _check_number(value, schema, place, found)
 
 
-def _same(left: object, right: object) -> bool:
+def _is_same(left: object, right: object) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return left == right
@@ -195,33 +195,33 @@ def _same(left: object, right: object) -> bool:
 
 def _check_choice(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
     choices = schema.get("enum")
-    if isinstance(choices, list) and not any(_same(value, choice) for choice in choices):
+    if isinstance(choices, list) and not any(_is_same(value, choice) for choice in choices):
         shown = ", ".join(repr(choice) for choice in choices[:20])
         found.append(f"{place.name()}: must be one of {shown}")
-    if "const" in schema and not _same(value, schema["const"]):
+    if "const" in schema and not _is_same(value, schema["const"]):
         found.append(f"{place.name()}: must be {schema['const']!r}")
 
 
 def _check_combined(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
     for part in _list(schema.get("allOf")):
-        _check(value, part, place.deeper(), found)
+        _check(value, part, place.go_deeper(), found)
     for keyword in ("anyOf", "oneOf"):
         branches = _list(schema.get(keyword))
         if not branches:
             continue
-        tries = [_branch(value, branch, place) for branch in branches]
+        tries = [_check_branch(value, branch, place) for branch in branches]
         fitting = sum(not attempt for attempt in tries)
         if fitting == 0:
             found.extend(min(tries, key=len)[:2] or [f"{place.name()}: fits no alternative"])
         elif keyword == "oneOf" and fitting > 1:
             found.append(f"{place.name()}: fits more than one alternative")
-    if "not" in schema and not _branch(value, schema["not"], place):
+    if "not" in schema and not _check_branch(value, schema["not"], place):
         found.append(f"{place.name()}: must not have this form")
 
 
-def _branch(value: object, schema: object, place: _Place) -> list[str]:
+def _check_branch(value: object, schema: object, place: _Place) -> list[str]:
     found: list[str] = []
-    _check(value, schema, place.deeper(), found)
+    _check(value, schema, place.go_deeper(), found)
     return found
 
 
@@ -242,9 +242,9 @@ def _check_object(
                 found.append(f"{place.at(f'.{name}').name()}: is not a known field")
             else:
                 _check(item, rest, place.at(f".{name}"), found)
-    if len(value) < _number(schema, "minProperties", 0):
+    if len(value) < _read_number(schema, "minProperties", 0):
         found.append(f"{place.name()}: has too few fields")
-    if len(value) > _number(schema, "maxProperties", float("inf")):
+    if len(value) > _read_number(schema, "maxProperties", float("inf")):
         found.append(f"{place.name()}: has too many fields")
 
 
@@ -257,30 +257,30 @@ def _check_array(value: list[Any], schema: JsonObject, place: _Place, found: lis
             _check(item, first[index], place.at(f"[{index}]"), found)
         elif "items" in schema:
             _check(item, schema["items"], place.at(f"[{index}]"), found)
-    if len(value) < _number(schema, "minItems", 0):
+    if len(value) < _read_number(schema, "minItems", 0):
         found.append(f"{place.name()}: has too few items")
-    if len(value) > _number(schema, "maxItems", float("inf")):
+    if len(value) > _read_number(schema, "maxItems", float("inf")):
         found.append(f"{place.name()}: has too many items")
     if schema.get("uniqueItems") is True:
-        seen = {canonical_json(item) for item in value}
+        seen = {encode_canonical_json(item) for item in value}
         if len(seen) != len(value):
             found.append(f"{place.name()}: has equal items")
 
 
 def _check_text(value: str, schema: JsonObject, place: _Place, found: list[str]) -> None:
-    if len(value) < _number(schema, "minLength", 0):
+    if len(value) < _read_number(schema, "minLength", 0):
         found.append(f"{place.name()}: is too short")
-    if len(value) > _number(schema, "maxLength", float("inf")):
+    if len(value) > _read_number(schema, "maxLength", float("inf")):
         found.append(f"{place.name()}: is too long")
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and len(pattern) <= 500 and len(value) <= 1000:
-        matching = _matching(pattern)
+        matching = _find_matching(pattern)
         if matching is not None and not matching.isinstance_python(value):
             found.append(f"{place.name()}: must match {pattern}")
 
 
 @functools.lru_cache(maxsize=256)
-def _matching(pattern: str) -> SchemaValidator | None:
+def _find_matching(pattern: str) -> SchemaValidator | None:
     """Return what matches a pattern, `None` for one that cannot be matched safely.
 
     Not Python's `re`: a model may be talked into a text with which a bad pattern never ends.
@@ -292,19 +292,22 @@ def _matching(pattern: str) -> SchemaValidator | None:
 
 
 def _check_number(value: float, schema: JsonObject, place: _Place, found: list[str]) -> None:
-    low, high = _number(schema, "minimum", float("-inf")), _number(schema, "maximum", float("inf"))
-    above = _number(schema, "exclusiveMinimum", float("-inf"))
-    below = _number(schema, "exclusiveMaximum", float("inf"))
+    low, high = (
+        _read_number(schema, "minimum", float("-inf")),
+        _read_number(schema, "maximum", float("inf")),
+    )
+    above = _read_number(schema, "exclusiveMinimum", float("-inf"))
+    below = _read_number(schema, "exclusiveMaximum", float("inf"))
     if value < low or value <= above:
         found.append(f"{place.name()}: is too small")
     if value > high or value >= below:
         found.append(f"{place.name()}: is too large")
-    step = _number(schema, "multipleOf", 0)
+    step = _read_number(schema, "multipleOf", 0)
     if step > 0 and abs(value / step - round(value / step)) > 1e-9:
         found.append(f"{place.name()}: must be a multiple of {step:g}")
 
 
-def _number(schema: JsonObject, key: str, default: float) -> float:
+def _read_number(schema: JsonObject, key: str, default: float) -> float:
     found = schema.get(key)
     if isinstance(found, int | float) and not isinstance(found, bool):
         return found

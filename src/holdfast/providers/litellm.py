@@ -33,7 +33,7 @@ from holdfast.errors import (
     LLMTimeout,
     MissingExtra,
 )
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
@@ -139,7 +139,7 @@ class LiteLLMModel:
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask through LiteLLM, and yield the answer while it arrives."""
         module = require_litellm()
-        arguments = self._arguments(request, deltas)
+        arguments = self._format_arguments(request, deltas)
         decoder = self._codec.decoder()
         try:
             response = await module.acompletion(**arguments)
@@ -156,10 +156,10 @@ class LiteLLMModel:
         except LLMError:
             raise
         except Exception as error:  # noqa: BLE001 - LiteLLM lets vendors' exceptions through
-            raise self._translated(error) from None
-        yield Finished(self._message(answer), answer.response_id)
+            raise self._translate(error) from None
+        yield Finished(self._parse_message(answer), answer.response_id)
 
-    def _arguments(self, request: ModelRequest, stream: bool) -> JsonObject:
+    def _format_arguments(self, request: ModelRequest, stream: bool) -> JsonObject:
         arguments: JsonObject = msgspec.json.decode(self._codec.encode(request, stream=stream))
         if "max_completion_tokens" in arguments:
             arguments["max_tokens"] = arguments.pop("max_completion_tokens")
@@ -175,9 +175,9 @@ class LiteLLMModel:
             **self._options,
         }
 
-    def _message(self, answer: Answer) -> Message:
+    def _parse_message(self, answer: Answer) -> Message:
         return Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id="",
             role="assistant",
             parts=without_cut_call(answer),
@@ -188,7 +188,7 @@ class LiteLLMModel:
             usage=answer.usage,
         )
 
-    def _translated(self, error: Exception) -> HoldfastError:
+    def _translate(self, error: Exception) -> HoldfastError:
         """Return our error for one of LiteLLM's; no chain, as theirs holds the request."""
         lacking = re.search(r"No module named '([\w.]+)'", str(error))
         if lacking is not None:

@@ -184,28 +184,28 @@ class OpenedStream(msgspec.Struct, eq=False):
     def __aexit__(self, *error: object) -> Awaitable[None]:
         """Close the stream now: one left half-read is closed by the loop some time later."""
         assert self._stream is not None
-        return closed(self._stream)
+        return close_stream(self._stream)
 
 
-def closed(stream: AsyncIterator[Delta]) -> Awaitable[None]:
+def close_stream(stream: AsyncIterator[Delta]) -> Awaitable[None]:
     """Close what a model has returned, if it is of a kind that can be."""
     if isinstance(stream, AsyncGeneratorType | AsyncGenerator):
         return stream.aclose()
-    return _nothing()
+    return _make_empty()
 
 
-async def _nothing() -> None:
+async def _make_empty() -> None:
     """There is nothing to close."""
 
 
-def layers(model: Model) -> Iterator[Model]:
+def iterate_layers(model: Model) -> Iterator[Model]:
     """Yield a model and every model inside it, outermost first."""
     yield model
     inner = getattr(model, "inner", None)
     if inner is not None:
-        yield from layers(inner)
+        yield from iterate_layers(inner)
     for other in getattr(model, "models", ()):
-        yield from layers(other)
+        yield from iterate_layers(other)
 
 
 # --- who makes the call -----------------------------------------------------------------
@@ -218,7 +218,7 @@ def note_event(event: ProviderEvent) -> None:
         caller.heard.append(event)
 
 
-def calling_agent() -> str:
+def find_calling_agent() -> str:
     """Return the agent that makes the call, for models that several agents share."""
     caller = _caller.get()
     return caller.agent if caller is not None else ""

@@ -12,15 +12,15 @@ LOCAL_SERVERS = ("lmstudio", "ollama", "llamacpp")
 
 
 @cache
-def presets() -> dict[str, ProviderConfig]:
+def list_presets() -> dict[str, ProviderConfig]:
     """Return the built-in providers by name; they can be neither replaced nor removed."""
-    known = [*_clouds(), *_locals(), *_in_process()]
+    known = [*_list_clouds(), *_list_locals(), *_list_in_process()]
     return {config.name: config for config in known}
 
 
-def _clouds() -> list[ProviderConfig]:
+def _list_clouds() -> list[ProviderConfig]:
     return [
-        _cloud("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5.2"),
+        _make_cloud("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5.2"),
         ProviderConfig(
             name="anthropic",
             api="anthropic",
@@ -29,10 +29,12 @@ def _clouds() -> list[ProviderConfig]:
             is_key_required=True,
             default_model="claude-sonnet-5-5",
         ),
-        _cloud(
+        _make_cloud(
             "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto"
         ),
-        _cloud("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b"),
+        _make_cloud(
+            "groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b"
+        ),
         ProviderConfig(
             name="mistral",
             api="chat",
@@ -63,16 +65,16 @@ def _clouds() -> list[ProviderConfig]:
     ]
 
 
-def _locals() -> list[ProviderConfig]:
+def _list_locals() -> list[ProviderConfig]:
     return [
-        _local("lmstudio", 1234, "LMSTUDIO_API_KEY"),
-        _local("ollama", 11434, "OLLAMA_API_KEY"),
-        _local("llamacpp", 8080, "LLAMACPP_API_KEY"),
-        _local("vllm", 8000, "VLLM_API_KEY"),
+        _make_local("lmstudio", 1234, "LMSTUDIO_API_KEY"),
+        _make_local("ollama", 11434, "OLLAMA_API_KEY"),
+        _make_local("llamacpp", 8080, "LLAMACPP_API_KEY"),
+        _make_local("vllm", 8000, "VLLM_API_KEY"),
     ]
 
 
-def _in_process() -> list[ProviderConfig]:
+def _list_in_process() -> list[ProviderConfig]:
     return [
         ProviderConfig(name="gguf", api="gguf", is_local=True, tool_modes={"*": "json_schema"}),
         ProviderConfig(name="litellm", api="litellm"),
@@ -80,13 +82,13 @@ def _in_process() -> list[ProviderConfig]:
     ]
 
 
-def _cloud(name: str, base_url: str, key_env: str, model: str) -> ProviderConfig:
+def _make_cloud(name: str, base_url: str, key_env: str, model: str) -> ProviderConfig:
     return ProviderConfig(
         name=name, base_url=base_url, key_env=key_env, is_key_required=True, default_model=model
     )
 
 
-def _local(name: str, port: int, key_env: str) -> ProviderConfig:
+def _make_local(name: str, port: int, key_env: str) -> ProviderConfig:
     return ProviderConfig(
         name=name,
         base_url=f"http://127.0.0.1:{port}/v1",

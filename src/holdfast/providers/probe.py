@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.providers.presets import LOCAL_SERVERS, presets
+from holdfast.providers.presets import LOCAL_SERVERS, list_presets
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,9 +33,9 @@ class Candidate(NamedTuple):
     base_url: str
 
 
-def default_candidates() -> tuple[Candidate, ...]:
+def list_default_candidates() -> tuple[Candidate, ...]:
     """Return the places where LM Studio, Ollama and llama.cpp listen by default."""
-    known = presets()
+    known = list_presets()
     return tuple(Candidate(name, known[name].base_url) for name in LOCAL_SERVERS)
 
 
@@ -48,7 +48,7 @@ async def find_local_servers(
     Something else that happens to listen on the same port is not taken for a model server.
     Nothing is kept: the next call looks again.
     """
-    places = default_candidates() if candidates is None else candidates
+    places = list_default_candidates() if candidates is None else candidates
     listening = await asyncio.gather(*(_listens(place, timeout_s) for place in places))
     places = tuple(place for place, is_there in zip(places, listening, strict=True) if is_there)
     if not places:
@@ -57,7 +57,7 @@ async def find_local_servers(
 
     # Proxies are for the outside: a probe of this machine must not leave it.
     async with aiohttp.ClientSession(trust_env=False) as session:
-        found = await asyncio.gather(*(_bounded(session, place, timeout_s) for place in places))
+        found = await asyncio.gather(*(_bound(session, place, timeout_s) for place in places))
     return [server for server in found if server is not None]
 
 
@@ -68,7 +68,7 @@ def chat_models(names: list[str]) -> tuple[str, ...]:
     )
 
 
-def listed_models(body: object) -> list[str] | None:
+def fetch_model_names(body: object) -> list[str] | None:
     """Return the ids in an OpenAI list of models, or None if it is no such list."""
     if not isinstance(body, dict) or not isinstance(body.get("data"), list):
         return None
@@ -90,7 +90,7 @@ async def _listens(place: Candidate, timeout_s: float) -> bool:
     return True
 
 
-async def _bounded(
+async def _bound(
     session: aiohttp.ClientSession, place: Candidate, timeout_s: float
 ) -> LocalServer | None:
     import aiohttp  # noqa: PLC0415 - see above
@@ -107,10 +107,10 @@ async def _look(session: aiohttp.ClientSession, place: Candidate) -> LocalServer
     (body, server), is_sure = await asyncio.gather(
         _get(session, f"{root}/v1/models"), _is_its_kind(session, place.provider, root)
     )
-    names = listed_models(body)
+    names = fetch_model_names(body)
     if names is None:
         return None
-    if not is_sure and not _signed(place.provider, body, server):
+    if not is_sure and not _is_signed(place.provider, body, server):
         return None
     models = chat_models(names)
     return LocalServer(place.provider, place.base_url, models) if models else None
@@ -123,11 +123,11 @@ async def _is_its_kind(session: aiohttp.ClientSession, provider: str, root: str)
         return isinstance(body, dict) and isinstance(body.get("version"), str)
     if provider == "lmstudio":
         body, _ = await _get(session, f"{root}/api/v0/models")
-        return listed_models(body) is not None
+        return fetch_model_names(body) is not None
     return False
 
 
-def _signed(provider: str, body: object, server: str) -> bool:
+def _is_signed(provider: str, body: object, server: str) -> bool:
     """Say whether the list of models itself shows the kind of server."""
     entries: list[Any] = body["data"] if isinstance(body, dict) else []
     owners = {str(entry.get("owned_by", "")) for entry in entries}

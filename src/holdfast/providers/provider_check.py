@@ -11,13 +11,13 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import HoldfastError, LLMConnectionError, LLMNotFound, LLMProtocolError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, TextPart
 from holdfast.providers.config import ProviderConfig
 from holdfast.providers.model import Model, ModelRequest, OpenedStream
-from holdfast.providers.probe import listed_models
+from holdfast.providers.probe import fetch_model_names
 from holdfast.providers.wire import Endpoint, HttpTransport
-from holdfast.providers.wire.failures import refusal
+from holdfast.providers.wire.failures import make_refusal
 
 CHECK_TIMEOUT_S = 15.0
 _MAX_BODY = 8 * 1024 * 1024
@@ -48,7 +48,7 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
     cautions: tuple[str, ...] = ()
 
 
-def failed_check(config: ProviderConfig, error: HoldfastError) -> ProviderCheck:
+def make_failed_check(config: ProviderConfig, error: HoldfastError) -> ProviderCheck:
     """Return the check that an error stands for."""
     hint = error.hint
     if config.base_url and isinstance(error, LLMConnectionError):
@@ -92,7 +92,7 @@ async def check_endpoint(
         if ask is not None and is_asked:
             await ask_briefly(ask)
     except HoldfastError as error:
-        return msgspec.structs.replace(failed_check(config, error), cautions=cautions)
+        return msgspec.structs.replace(make_failed_check(config, error), cautions=cautions)
     return ProviderCheck(
         provider=config.name,
         is_ok=True,
@@ -121,7 +121,7 @@ async def _list_models(
     if body is None:
         return None
     try:
-        names = listed_models(msgspec.json.decode(body))
+        names = fetch_model_names(msgspec.json.decode(body))
     except (msgspec.DecodeError, RecursionError):
         names = None
     if names is None:
@@ -133,7 +133,7 @@ async def _get(
     endpoint: Endpoint, transport: HttpTransport, path: str, clock: Clock
 ) -> bytes | None:
     """Return the body of a GET, or None where there is no such path."""
-    headers = {**endpoint.auth_headers(), **endpoint.headers}
+    headers = {**endpoint.make_auth_headers(), **endpoint.headers}
     if endpoint.api == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
     try:
@@ -150,14 +150,14 @@ async def _get(
             body = await _read(response)
             status, answered = response.status, response.headers
     except TimeoutError:
-        raise _unreachable(endpoint, f"no answer within {CHECK_TIMEOUT_S:g} s") from None
+        raise _report_unreachable(endpoint, f"no answer within {CHECK_TIMEOUT_S:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Not chained: the cause holds the request with its headers.
-        raise _unreachable(endpoint, _reason(error)) from None
+        raise _report_unreachable(endpoint, _explain_reason(error)) from None
     if status in _NO_SUCH_PATH:
         return None
     if status != 200:
-        raise refusal(endpoint, "", status=status, headers=answered, body=body, clock=clock)
+        raise make_refusal(endpoint, "", status=status, headers=answered, body=body, clock=clock)
     return body
 
 
@@ -172,18 +172,18 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 async def ask_briefly(model: Model) -> None:
     """Ask a tiny question and wait for the whole answer; raises LLMError if none comes."""
-    message = Message(id=new_id("msg"), session_id="", role="user", parts=(TextPart(text="Hi"),))
+    message = Message(id=make_id("msg"), session_id="", role="user", parts=(TextPart(text="Hi"),))
     request = ModelRequest(messages=(message,), max_output_tokens=16)
     async with OpenedStream(model, request, False) as answer:
         async for _ in answer:
             continue
 
 
-def _unreachable(endpoint: Endpoint, detail: str) -> LLMConnectionError:
+def _report_unreachable(endpoint: Endpoint, detail: str) -> LLMConnectionError:
     return LLMConnectionError(provider=endpoint.provider, detail=endpoint.scrub(detail))
 
 
-def _reason(error: Exception) -> str:
+def _explain_reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
     return type(error).__name__

@@ -23,14 +23,14 @@ from holdfast.providers.model import (
     ModelWrapper,
     OpenedStream,
     Sleep,
-    calling_agent,
+    find_calling_agent,
 )
 from holdfast.providers.rate_rules import (
     RateCharge,
     RateLimitRule,
     RateSubject,
-    charges_of,
     check_rules,
+    list_charges,
 )
 from holdfast.providers.rate_store import LimitsStore, RateStore, Shortage
 
@@ -114,12 +114,12 @@ class RateLimiter:
             RateRuleTooSmall: the input alone is more than a rule ever allows.
         """
         self._check_size(input_tokens)
-        charges = charges_of(self.rules, subject, input_tokens + output_tokens)
+        charges = list_charges(self.rules, subject, input_tokens + output_tokens)
         ticket = _Ticket(frozenset(charge.key for charge in charges))
         begun = self._clock.monotonic()
         try:
             while True:
-                shortage = self._ahead(ticket) or await self._store.charge(charges)
+                shortage = self._look_ahead(ticket) or await self._store.charge(charges)
                 now = self._clock.monotonic()
                 if not isinstance(shortage, Shortage):
                     return RateReservation(charges=charges, at=shortage, waited_s=now - begun)
@@ -128,7 +128,7 @@ class RateLimiter:
                 if on_short is not None and (is_refused or ticket.shortage is None):
                     on_short(shortage, is_refused)
                 if is_refused:
-                    raise _refusal(shortage)
+                    raise _make_refusal(shortage)
                 if ticket.shortage is None:
                     self._waiting.append(ticket)
                 ticket.shortage = shortage
@@ -163,7 +163,7 @@ class RateLimiter:
                     rule=rule.name, limit=rule.max_tokens, unit="tokens", needed=input_tokens
                 )
 
-    def _ahead(self, ticket: _Ticket) -> Shortage | None:
+    def _look_ahead(self, ticket: _Ticket) -> Shortage | None:
         """Return what an earlier call waits for, if this one needs the same window."""
         for other in self._waiting:
             if other is ticket:
@@ -174,7 +174,7 @@ class RateLimiter:
         return None
 
 
-def _refusal(shortage: Shortage) -> RateLimitError:
+def _make_refusal(shortage: Shortage) -> RateLimitError:
     charge = shortage.charge
     return RateLimitError(
         rule=charge.rule.name,
@@ -205,7 +205,7 @@ class RateLimitedModel(ModelWrapper):
     ) -> None:
         """Wrap a model for one agent and tenant; wrappers are cheap, limiters are shared.
 
-        Without an agent, each call counts for the one that makes it (`calling_agent`).
+        Without an agent, each call counts for the one that makes it (`find_calling_agent`).
         """
         super().__init__(inner)
         self._limiter = limiter
@@ -236,7 +236,7 @@ class RateLimitedModel(ModelWrapper):
     async def _reserve(self, request: ModelRequest) -> RateReservation:
         subject = self._subject
         if not subject.agent:
-            subject = msgspec.structs.replace(subject, agent=calling_agent())
+            subject = msgspec.structs.replace(subject, agent=find_calling_agent())
         if not self._limiter.counts_tokens:
             return await self._limiter.acquire(subject, on_short=self._report)
         return await self._limiter.acquire(

@@ -84,7 +84,7 @@ def check_rules(rules: Iterable[RateLimitRule]) -> tuple[RateLimitRule, ...]:
     return found
 
 
-def charges_of(
+def list_charges(
     rules: Iterable[RateLimitRule], subject: RateSubject, tokens: int
 ) -> tuple[RateCharge, ...]:
     """Return what one call costs under each rule; an estimate is capped at the whole window."""

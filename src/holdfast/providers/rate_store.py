@@ -97,7 +97,7 @@ class WindowStorage(Storage, MovingWindowSupport):
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Charge `amount` if it fits."""
-        window, now = self._window(key, expiry)
+        window, now = self._compute_window(key, expiry)
         if window.held + amount > limit:
             return False
         window.add(now, amount)
@@ -108,12 +108,12 @@ class WindowStorage(Storage, MovingWindowSupport):
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """Return since when the window counts, and what it holds."""
-        window, now = self._window(key, expiry)
+        window, now = self._compute_window(key, expiry)
         return (window.entries[0].at if window.entries else now), window.held
 
     def wait_s(self, key: str, limit: int, expiry: int, amount: int) -> float:
         """Return how long it takes until `amount` fits, if nobody else comes."""
-        window, now = self._window(key, expiry)
+        window, now = self._compute_window(key, expiry)
         excess = window.held + amount - limit
         for entry in window.entries:
             if excess <= 0:
@@ -125,7 +125,7 @@ class WindowStorage(Storage, MovingWindowSupport):
 
     def correct(self, key: str, expiry: int, at: float, difference: int) -> None:
         """Change the newest charge not after `at`; beyond an ended window, add to now."""
-        window, now = self._window(key, expiry)
+        window, now = self._compute_window(key, expiry)
         for entry in reversed(window.entries):
             if entry.at <= at:
                 change = max(difference, -entry.amount)
@@ -135,7 +135,7 @@ class WindowStorage(Storage, MovingWindowSupport):
         if difference > 0:
             window.add(now, difference)
 
-    def _window(self, key: str, expiry: int) -> tuple[_Window, float]:
+    def _compute_window(self, key: str, expiry: int) -> tuple[_Window, float]:
         now = self._clock.monotonic()
         window = self._windows.get(key)
         if window is None:
@@ -157,14 +157,14 @@ class WindowStorage(Storage, MovingWindowSupport):
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Add without a limit."""
-        window, now = self._window(key, expiry)
+        window, now = self._compute_window(key, expiry)
         window.add(now, amount)
         return window.held
 
     async def get(self, key: str) -> int:
         """Return what a window holds."""
         window = self._windows.get(key)
-        return self._window(key, window.expiry)[0].held if window is not None else 0
+        return self._compute_window(key, window.expiry)[0].held if window is not None else 0
 
     async def get_expiry(self, key: str) -> float:
         """Return when the newest entry of a window stops counting."""
@@ -206,16 +206,16 @@ class LimitsStore:
         """Test every charge, and only if all fit charge every one."""
         with self._lock:
             for charge in charges:
-                if not await self._limiter.test(_item(charge), charge.key, cost=charge.amount):
+                if not await self._limiter.test(_read_item(charge), charge.key, cost=charge.amount):
                     return Shortage(charge=charge, wait_s=self._wait_s(charge))
             for charge in charges:
-                await self._limiter.hit(_item(charge), charge.key, cost=charge.amount)
+                await self._limiter.hit(_read_item(charge), charge.key, cost=charge.amount)
             # Read under the lock: the newest entry up to this moment is ours.
             return self._clock.monotonic()
 
     async def correct(self, charge: RateCharge, *, at: float, difference: int) -> None:
         """Replace what was expected by what was used."""
-        item = _item(charge)
+        item = _read_item(charge)
         with self._lock:
             self._storage.correct(item.key_for(charge.key), item.get_expiry(), at, difference)
 
@@ -223,7 +223,7 @@ class LimitsStore:
         """Do nothing: memory needs no closing."""
 
     def _wait_s(self, charge: RateCharge) -> float:
-        item = _item(charge)
+        item = _read_item(charge)
         key = item.key_for(charge.key)
         return self._storage.wait_s(key, item.amount, item.get_expiry(), charge.amount)
 
@@ -255,5 +255,5 @@ def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
     return RedisRateStore(address)
 
 
-def _item(charge: RateCharge) -> RateLimitItemPerSecond:
+def _read_item(charge: RateCharge) -> RateLimitItemPerSecond:
     return RateLimitItemPerSecond(charge.limit, charge.rule.window_seconds, "holdfast")

@@ -22,12 +22,12 @@ from holdfast.errors import (
 )
 from holdfast.observability import Logger
 from holdfast.private_files import PrivateJsonFile
-from holdfast.providers.address import plain_address
+from holdfast.providers.address import strip_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
 from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.model import Model, ModelInfo
-from holdfast.providers.presets import presets
+from holdfast.providers.presets import list_presets
 from holdfast.providers.wire.endpoint import Api, Endpoint
 from holdfast.providers.wire.http import HttpTransport
 
@@ -106,7 +106,7 @@ class ProviderRegistry:
     async def list_providers(self) -> list[ProviderConfig]:
         """Return all providers, added ones first, each group in alphabetical order."""
         added = [make_config(**fields) for fields in self._load().providers]
-        built_in = [self._effective(config) for config in presets().values()]
+        built_in = [self._resolve_effective(config) for config in list_presets().values()]
         by_name = sorted(added, key=lambda config: config.name)
         return by_name + sorted(built_in, key=lambda config: config.name)
 
@@ -160,16 +160,16 @@ class ProviderRegistry:
         `checked` of the answer says what was looked at: without a model, a provider that has
         no server shows no more than that its package is there.
         """
-        from holdfast.providers.provider_check import check_endpoint, failed_check  # noqa: PLC0415 - see above
+        from holdfast.providers.provider_check import check_endpoint, make_failed_check  # noqa: PLC0415 - see above
 
         try:
             if not config.is_http:
                 return await self._check_in_process(config, model)
             self._require_key(config)
             wanted = model or config.default_model
-            ask = self._http_model(config, wanted) if wanted else None
+            ask = self._make_http_model(config, wanted) if wanted else None
         except HoldfastError as error:
-            return failed_check(config, error)
+            return make_failed_check(config, error)
         return await check_endpoint(
             config,
             self.endpoint(config),
@@ -192,7 +192,7 @@ class ProviderRegistry:
             AlreadyExists: the name is taken, by a built-in provider or an added one.
             ConfigError: a key stands in the configuration; nothing was stored.
         """
-        if config.name in presets():
+        if config.name in list_presets():
             raise AlreadyExists(kind="provider", value=config.name)
 
         def change(file: _File) -> None:
@@ -211,7 +211,7 @@ class ProviderRegistry:
             UsageError: it is built in.
             NotFound: there is none of this name.
         """
-        if name in presets():
+        if name in list_presets():
             raise UsageError(detail=f"The provider {name!r} is built in and cannot be removed.")
 
         def change(file: _File) -> None:
@@ -253,7 +253,7 @@ class ProviderRegistry:
                 f"`holdfast providers test {config.name}` lists them."
             )
         opened = self._open(config, name)
-        mode = config.tool_mode_for(name)
+        mode = config.choose_tool_mode(name)
         if mode is None and config.is_http:
             place = self.endpoint(config).shown_url
             if config.is_local:
@@ -262,7 +262,7 @@ class ProviderRegistry:
                 return ProbedToolModel(opened, self.memory, place)
             # What `providers test --tools` found out; else a server that is not the vendor's
             # own may have any model, and some write their calls as text.
-            is_vendors_own = presets().get(config.name) == config
+            is_vendors_own = list_presets().get(config.name) == config
             mode = self.memory.tool_mode(place, name) or (None if is_vendors_own else "native")
         if mode is None:
             return opened
@@ -284,22 +284,22 @@ class ProviderRegistry:
             key=_Key(config.key_env, self._keys),
             key_env=config.key_env,
             headers=config.headers,
-            timeouts=config.timeouts.for_wire(),
+            timeouts=config.timeouts.make_wire_timeouts(),
             reasoning_back=config.reasoning_back,
             max_tokens_field=config.max_tokens_field,
         )
 
-    async def endpoint_at(self, base_url: str, *, name: str) -> Endpoint:
+    async def find_endpoint_at(self, base_url: str, *, name: str) -> Endpoint:
         """Return an address that was used before, with the key of the provider that is there now.
 
         A key belongs to the address that it is configured for: where no provider is, none is
         sent, also if the provider of that name has moved elsewhere.
         """
-        address = plain_address(base_url)
+        address = strip_address(base_url)
         here = [
             config
             for config in await self.list_providers()
-            if config.is_http and plain_address(config.base_url) == address
+            if config.is_http and strip_address(config.base_url) == address
         ]
         if here:
             chosen = min(here, key=lambda config: config.name != name)
@@ -348,15 +348,15 @@ class ProviderRegistry:
             return LiteLLMModel(
                 name,
                 key=_Key(config.key_env, self._keys),
-                timeouts=config.timeouts.for_wire(),
+                timeouts=config.timeouts.make_wire_timeouts(),
                 time=self._clock,
             )
         self._require_key(config)
         for caution in config.cautions(has_key=self.has_key(config)):
             _log.warning("provider.unencrypted", provider=config.name, detail=caution)
-        return self._http_model(config, name)
+        return self._make_http_model(config, name)
 
-    def _http_model(self, config: ProviderConfig, name: str) -> Model:
+    def _make_http_model(self, config: ProviderConfig, name: str) -> Model:
         from holdfast.providers.tokens import TokenCounter  # noqa: PLC0415 - see above
         from holdfast.providers.wire import ResponsesOrChat, WireModel  # noqa: PLC0415 - see above
 
@@ -393,7 +393,7 @@ class ProviderRegistry:
                 provider=config.name, detail="there is none", key_env=config.key_env or "its key"
             )
 
-    def _effective(self, config: ProviderConfig) -> ProviderConfig:
+    def _resolve_effective(self, config: ProviderConfig) -> ProviderConfig:
         """A built-in provider at the address that the settings give it."""
         url = self._overrides.get(config.name)
         if not url or url.rstrip("/") == config.base_url:
@@ -404,7 +404,7 @@ class ProviderRegistry:
 
     def _load(self) -> _File:
         stored = self._stored
-        return self._added if stored is None else _usable(stored.read(), stored.path)
+        return self._added if stored is None else _make_usable(stored.read(), stored.path)
 
     def _change(self, change: Callable[[_File], None]) -> None:
         stored = self._stored
@@ -413,7 +413,7 @@ class ProviderRegistry:
             return
 
         def guarded(file: _File) -> None:
-            change(_usable(file, stored.path))
+            change(_make_usable(file, stored.path))
             self._refuse_keys(file)
 
         stored.change(guarded)
@@ -421,7 +421,7 @@ class ProviderRegistry:
     def _refuse_keys(self, file: _File) -> None:
         """The last look before anything is stored: no key of any provider may be in it."""
         names = {str(fields.get("key_env", "")) for fields in file.providers}
-        names |= {config.key_env for config in presets().values()}
+        names |= {config.key_env for config in list_presets().values()}
         text = msgspec.json.encode(file).decode()
         held = [key for key in map(self._keys, filter(None, names)) if len(key) >= 8]
         if any(key in text for key in held) or looks_like_secret(text):
@@ -444,7 +444,7 @@ def _look_in_process(config: ProviderConfig) -> Checked:
     return "file"
 
 
-def _usable(file: _File, path: Path) -> _File:
+def _make_usable(file: _File, path: Path) -> _File:
     """Return a stored file if this Holdfast understands all of it; raises Damaged if not."""
     if file.version > _VERSION:
         raise SchemaTooNew(what=str(path), found=file.version, known=_VERSION)

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
-from holdfast.providers.json_schema import problems, resolve, types_of
+from holdfast.providers.json_schema import list_problems, list_types, resolve
 from holdfast.providers.lazy_patterns import compile_on_use
 
 MAX_TEXT = 200_000
@@ -79,10 +79,10 @@ def rescue_calls(
         return []
     offered = {tool.name: tool for tool in tools}
     text = without_thoughts(text)
-    for candidates in _stages(text, offered, whole=whole):
+    for candidates in _iterate_stages(text, offered, whole=whole):
         found: list[RescuedCall] = []
         for value in candidates:
-            found.extend(_calls_in(value, offered, only, depth=0))
+            found.extend(_list_calls(value, offered, only, depth=0))
             if len(found) >= _MAX_CALLS:
                 break
         if found:
@@ -104,12 +104,12 @@ def without_thoughts(text: str) -> str:
     return _THOUGHT.sub("", text, count=1)
 
 
-def embedded_values(text: str) -> list[object]:
+def list_embedded_values(text: str) -> list[object]:
     """Return the JSON values among the words of a text: fenced ones, else bare objects."""
     if len(text) > MAX_TEXT:
         return []
     fenced = _read_all(match["body"] for match in _FENCED.finditer(text))
-    return fenced or _read_all(_balanced(text))
+    return fenced or _read_all(_find_balanced(text))
 
 
 def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever a model wrote
@@ -123,7 +123,7 @@ def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever a model wrote
 def coerce(value: object, schema: object, root: object) -> object:
     """Turn text into the number or truth value that the schema wants, and descend."""
     part = resolve(schema, root)
-    wanted = set(types_of(part))
+    wanted = set(list_types(part))
     if isinstance(value, str) and wanted and "string" not in wanted:
         return _from_text(value, wanted)
     if isinstance(value, dict) and isinstance(part.get("properties"), dict):
@@ -155,7 +155,9 @@ def _from_text(value: str, wanted: set[str]) -> object:
     return value
 
 
-def _stages(text: str, offered: Mapping[str, ToolSpec], *, whole: bool) -> Iterator[list[object]]:
+def _iterate_stages(
+    text: str, offered: Mapping[str, ToolSpec], *, whole: bool
+) -> Iterator[list[object]]:
     """Yield groups of candidates, the surest kind of call first."""
     named = [
         {"name": match["name"], "arguments": match["body"].strip() or "{}"}
@@ -169,8 +171,8 @@ def _stages(text: str, offered: Mapping[str, ToolSpec], *, whole: bool) -> Itera
     yield _read_all([text])
     yield _read_lines(text)
     if not whole:
-        yield _read_all(_balanced(text))
-        yield _read_all(_python_calls(text, offered))
+        yield _read_all(_find_balanced(text))
+        yield _read_all(_iterate_python_calls(text, offered))
 
 
 def _read_all(texts: Iterator[str] | Sequence[str]) -> list[object]:
@@ -227,7 +229,7 @@ def _parse_python(text: str) -> Any:  # noqa: ANN401 - whatever a model wrote
             # A stray backslash in the model's text is no warning of ours.
             warnings.simplefilter("ignore")
             tree = ast.parse(text, mode="eval")
-        return _literal(tree.body, 0)
+        return _parse_literal(tree.body, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError, TypeError) as error:
         raise _Unreadable from error
 
@@ -235,7 +237,7 @@ def _parse_python(text: str) -> Any:  # noqa: ANN401 - whatever a model wrote
 _WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
-def _literal(node: ast.expr, depth: int) -> Any:  # noqa: ANN401 - whatever a model wrote
+def _parse_literal(node: ast.expr, depth: int) -> Any:  # noqa: ANN401 - whatever a model wrote
     """Turn a syntax tree into data; names, calls and operators are not evaluated."""
     if depth > _MAX_NESTING:
         raise _Unreadable
@@ -245,19 +247,19 @@ def _literal(node: ast.expr, depth: int) -> Any:  # noqa: ANN401 - whatever a mo
     elif isinstance(node, ast.Name) and node.id in _WORDS:
         return _WORDS[node.id]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        inner = _literal(node.operand, depth + 1)
+        inner = _parse_literal(node.operand, depth + 1)
         if isinstance(inner, int | float) and not isinstance(inner, bool):
             return -inner if isinstance(node.op, ast.USub) else inner
     elif isinstance(node, ast.List | ast.Tuple):
-        return [_literal(item, depth + 1) for item in node.elts]
+        return [_parse_literal(item, depth + 1) for item in node.elts]
     elif isinstance(node, ast.Dict):
         if any(key is None for key in node.keys):
             raise _Unreadable
-        keys = [_literal(key, depth + 1) for key in node.keys if key is not None]
-        values = [_literal(item, depth + 1) for item in node.values]
+        keys = [_parse_literal(key, depth + 1) for key in node.keys if key is not None]
+        values = [_parse_literal(item, depth + 1) for item in node.values]
         return {str(key): value for key, value in zip(keys, values, strict=True)}
     elif isinstance(node, ast.Call):
-        return _written_call(node, depth)
+        return _parse_written_call(node, depth)
     raise _Unreadable
 
 
@@ -272,7 +274,7 @@ def _is_plain(value: object) -> bool:
     return value is None
 
 
-def _written_call(node: ast.Call, depth: int) -> JsonObject:
+def _parse_written_call(node: ast.Call, depth: int) -> JsonObject:
     """`name(key=value)` as data; positional arguments have no name and are refused."""
     if not isinstance(node.func, ast.Name) or node.args:
         raise _Unreadable
@@ -280,11 +282,11 @@ def _written_call(node: ast.Call, depth: int) -> JsonObject:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise _Unreadable
-        arguments[keyword.arg] = _literal(keyword.value, depth + 1)
+        arguments[keyword.arg] = _parse_literal(keyword.value, depth + 1)
     return {"name": node.func.id, "arguments": arguments}
 
 
-def _balanced(text: str) -> Iterator[str]:
+def _find_balanced(text: str) -> Iterator[str]:
     """Yield the outermost `{…}` pieces of a text; quotes are respected."""
     depth = start = 0
     quote = ""
@@ -308,7 +310,7 @@ def _balanced(text: str) -> Iterator[str]:
                 yield text[start : place + 1]
 
 
-def _python_calls(text: str, offered: Mapping[str, ToolSpec]) -> Iterator[str]:
+def _iterate_python_calls(text: str, offered: Mapping[str, ToolSpec]) -> Iterator[str]:
     """Yield lines that are a written call of an offered tool."""
     for line in text.splitlines():
         stripped = line.strip().strip("`")
@@ -317,36 +319,36 @@ def _python_calls(text: str, offered: Mapping[str, ToolSpec]) -> Iterator[str]:
             yield stripped
 
 
-def _calls_in(
+def _list_calls(
     value: object, offered: Mapping[str, ToolSpec], only: str, depth: int
 ) -> list[RescuedCall]:
     if depth > 4:
         return []
     if isinstance(value, list):
-        found = [call for item in value for call in _calls_in(item, offered, only, depth + 1)]
+        found = [call for item in value for call in _list_calls(item, offered, only, depth + 1)]
         return found[:_MAX_CALLS]
     if not isinstance(value, dict):
         return []
     for key in _LIST_KEYS:
         if isinstance(value.get(key), list):
-            return _calls_in(value[key], offered, only, depth + 1)
-    direct = _direct_call(value, offered)
+            return _list_calls(value[key], offered, only, depth + 1)
+    direct = _find_direct_call(value, offered)
     if direct is not None:
         return [direct]
     for key in ("function", "function_call", "tool_call", "call"):
         if isinstance(value.get(key), dict):
-            return _calls_in(value[key], offered, only, depth + 1)
+            return _list_calls(value[key], offered, only, depth + 1)
     if len(value) == 1:
         name, inner = next(iter(value.items()))
         if name in offered and isinstance(inner, dict):
-            return [_checked(offered[name], inner)]
+            return [_check(offered[name], inner)]
     if only in offered:
-        bare = _checked(offered[only], value)
+        bare = _check(offered[only], value)
         return [bare] if not bare.problems else []
     return []
 
 
-def _direct_call(value: dict[str, Any], offered: Mapping[str, ToolSpec]) -> RescuedCall | None:
+def _find_direct_call(value: dict[str, Any], offered: Mapping[str, ToolSpec]) -> RescuedCall | None:
     for key in _NAME_KEYS:
         name = value.get(key)
         if not isinstance(name, str):
@@ -370,10 +372,10 @@ def _with_arguments(tool: ToolSpec, given: object) -> RescuedCall:
             return RescuedCall(tool.name, {}, ("the arguments are no JSON object",))
     if not isinstance(given, dict):
         return RescuedCall(tool.name, {}, ("the arguments are no JSON object",))
-    return _checked(tool, given)
+    return _check(tool, given)
 
 
-def _checked(tool: ToolSpec, arguments: JsonObject) -> RescuedCall:
+def _check(tool: ToolSpec, arguments: JsonObject) -> RescuedCall:
     coerced = coerce(arguments, tool.parameters, tool.parameters)
     final = coerced if isinstance(coerced, dict) else arguments
-    return RescuedCall(tool.name, final, tuple(problems(final, tool.parameters)))
+    return RescuedCall(tool.name, final, tuple(list_problems(final, tool.parameters)))

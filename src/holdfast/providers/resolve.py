@@ -102,23 +102,23 @@ async def resolve_model(
         NotFound, LLMAuthError, MissingExtra, UsageError: see `create_model`.
         LLMError: the chosen server had to be asked for its models and cannot be reached.
     """
-    provider, name = await _named(registry, reference.strip())
+    provider, name = await _find_named(registry, reference.strip())
     if provider is not None:
         if name == reference.strip():
             await _check_listed(registry, provider, name)
         why = f"{reference.strip() or provider.name} was asked for"
-        return await _chosen(registry, provider, name, "config", why)
+        return await _resolve_chosen(registry, provider, name, "config", why)
     found = await registry.get_default_provider()
     if found.name in ("openai", "anthropic"):
         await _check_listed(registry, found, name)
     if found.name == "openai":
         why = "OPENAI_BASE_URL is set" if not found.is_key_required else "OPENAI_API_KEY is set"
-        return await _chosen(registry, found, name, "openai", why)
+        return await _resolve_chosen(registry, found, name, "openai", why)
     if found.name == "anthropic":
-        return await _chosen(registry, found, name, "anthropic", "ANTHROPIC_API_KEY is set")
+        return await _resolve_chosen(registry, found, name, "anthropic", "ANTHROPIC_API_KEY is set")
     servers = await find_local_servers(candidates)
     if servers:
-        return await _local(registry, servers, name)
+        return await _make_local(registry, servers, name)
     if name:
         await _refuse_misspelt(registry, name)
         raise UsageError(
@@ -126,10 +126,12 @@ async def resolve_model(
             f"openai:{name}, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENAI_BASE_URL, or "
             "start LM Studio, Ollama or llama.cpp."
         )
-    return _offline(registry, found)
+    return _resolve_offline(registry, found)
 
 
-async def _named(registry: ProviderRegistry, reference: str) -> tuple[ProviderConfig | None, str]:
+async def _find_named(
+    registry: ProviderRegistry, reference: str
+) -> tuple[ProviderConfig | None, str]:
     """Split a reference; no provider means that the order decides."""
     prefix, colon, rest = reference.partition(":")
     if reference == OFFLINE:
@@ -180,17 +182,19 @@ async def _refuse_misspelt(registry: ProviderRegistry, name: str) -> None:
             raise
 
 
-async def _chosen(
+async def _resolve_chosen(
     registry: ProviderRegistry, provider: ProviderConfig, name: str, source: Source, why: str
 ) -> Resolution:
     if provider.api == OFFLINE:
-        return _asked_offline(registry, provider)
+        return _resolve_asked_offline(registry, provider)
     model = name or provider.default_model
     note = ""
     if not model and provider.is_http:
         listed = chat_models(list(await registry.list_models(provider)))
         if not listed:
-            raise UsageError(detail=_no_list(provider.name, registry.endpoint(provider).shown_url))
+            raise UsageError(
+                detail=_explain_no_list(provider.name, registry.endpoint(provider).shown_url)
+            )
         model, note = listed[0], f" It is the first of {len(listed)} that the server lists."
     opened = registry.open_model(provider, model)
     full = f"{provider.name}:{model}"
@@ -202,7 +206,9 @@ async def _chosen(
 _CHANGE = "Choose another with --model or AGENT_MODEL."
 
 
-async def _local(registry: ProviderRegistry, servers: list[LocalServer], name: str) -> Resolution:
+async def _make_local(
+    registry: ProviderRegistry, servers: list[LocalServer], name: str
+) -> Resolution:
     having = [server for server in servers if name in server.models]
     if ":" in name and not having and _PROVIDER.fullmatch(name.partition(":")[0]):
         await registry.get_provider(name.partition(":")[0])
@@ -223,7 +229,7 @@ async def _local(registry: ProviderRegistry, servers: list[LocalServer], name: s
     )
 
 
-def _offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
+def _resolve_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
     from holdfast.providers.offline import HOW_TO_CONFIGURE  # noqa: PLC0415 - loads that model
 
     return Resolution(
@@ -236,14 +242,14 @@ def _offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution
     )
 
 
-def _no_list(name: str, address: str) -> str:
+def _explain_no_list(name: str, address: str) -> str:
     said = f"{name} lists no model at {address}; name one, as in {name}:<model>"
     if urlsplit(address).path.strip("/"):
         return f"{said}."
     return f"{said}, or correct the address: most servers want /v1 at its end."
 
 
-def _asked_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
+def _resolve_asked_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Resolution:
     return Resolution(
         model=registry.open_model(provider, OFFLINE),
         provider=provider,

@@ -35,7 +35,7 @@ from holdfast.providers.model import (
     OpenedStream,
     Restarted,
     Sleep,
-    layers,
+    iterate_layers,
 )
 
 # stamina takes 30 ms to load; it is, with the first call that has to be tried again.
@@ -124,7 +124,7 @@ class RetryingModel(ModelWrapper):
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Wrap a model that does not retry by itself."""
-        if any(isinstance(layer, RetryingModel) for layer in layers(inner)):
+        if any(isinstance(layer, RetryingModel) for layer in iterate_layers(inner)):
             raise UsageError(
                 detail="This model already retries; a second layer would multiply the attempts."
             )

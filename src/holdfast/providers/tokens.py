@@ -24,9 +24,9 @@ from holdfast.messages import (
     ToolPart,
     ToolSpec,
 )
-from holdfast.providers.image_size import image_size
+from holdfast.providers.image_size import measure_image
 from holdfast.providers.model import ModelRequest
-from holdfast.providers.vocabulary import Counter, VocabularyName, find_counter, vocabulary_of
+from holdfast.providers.vocabulary import Counter, VocabularyName, choose_vocabulary, find_counter
 
 _PIECES = rb"[A-Za-z]+|[0-9]{1,3}|[^\sA-Za-z0-9]"
 _PER_MESSAGE = 3
@@ -71,7 +71,7 @@ class TokenCounter:
         """Choose the vocabulary by the name of the model; nothing is loaded yet."""
         self.provider = provider
         self.model = model
-        self.vocabulary: VocabularyName | None = vocabulary_of(model)
+        self.vocabulary: VocabularyName | None = choose_vocabulary(model)
         self._counter: Counter | None = None
         self._is_ready = False
         self._messages: dict[str, tuple[Message, TokenCount]] = {}
@@ -80,11 +80,11 @@ class TokenCounter:
     @property
     def is_exact(self) -> bool:
         """Whether texts are counted with the model's own vocabulary; loads it."""
-        return self._text_counter() is not None
+        return self._make_text_counter() is not None
 
     def text(self, text: str) -> TokenCount:
         """Count a text."""
-        count = self._text_counter()
+        count = self._make_text_counter()
         if count is None:
             return TokenCount(estimate_tokens(text), is_estimate=True)
         try:
@@ -100,7 +100,7 @@ class TokenCounter:
             return known[1]
         total = TokenCount(_PER_MESSAGE + 1)
         for part in message.parts:
-            total += self._part(part)
+            total += self._render_part(part)
         if len(self._messages) >= _CACHED_MESSAGES:
             self._messages.clear()
         self._messages[message.id] = (message, total)
@@ -143,7 +143,7 @@ class TokenCounter:
         """Estimate what a call used when the provider did not say."""
         reasoning = [part for part in answer.parts if isinstance(part, ReasoningPart)]
         thought = sum(self.text(part.text).tokens for part in reasoning)
-        said = sum(self._part(part).tokens for part in answer.parts if part not in reasoning)
+        said = sum(self._render_part(part).tokens for part in answer.parts if part not in reasoning)
         return TokenUsage(input=self.request(request).tokens, output=said, reasoning=thought)
 
     def fits(self, request: ModelRequest, limit: int) -> bool:
@@ -162,25 +162,25 @@ class TokenCounter:
                 return True
         return self.request(request).tokens <= limit
 
-    def _text_counter(self) -> Counter | None:
+    def _make_text_counter(self) -> Counter | None:
         if not self._is_ready:
             self._counter = find_counter(self.vocabulary) if self.vocabulary is not None else None
             self._is_ready = True
         return self._counter
 
-    def _part(self, part: Part) -> TokenCount:
+    def _render_part(self, part: Part) -> TokenCount:
         if isinstance(part, TextPart | ReasoningPart):
             return self.text(part.text)
         if isinstance(part, ToolPart):
-            return self._tool_part(part)
+            return self._count_tool_part(part)
         if isinstance(part, FilePart):
-            return self._file(part)
+            return self._render_file(part)
         if isinstance(part, CompactionPart):
             return self.text(part.summary)
         # The other parts are for the runtime; a model never sees them.
         return TokenCount(0)
 
-    def _tool_part(self, part: ToolPart) -> TokenCount:
+    def _count_tool_part(self, part: ToolPart) -> TokenCount:
         if part.state == "pending":
             arguments = part.raw_input or msgspec.json.encode(part.input).decode()
             return TokenCount(_PER_CALL) + self.text(part.tool) + self.text(arguments)
@@ -189,13 +189,13 @@ class TokenCounter:
             if text:
                 total += self.text(text)
         for attachment in part.attachments:
-            total += self._file(attachment)
+            total += self._render_file(attachment)
         return total
 
-    def _file(self, part: FilePart) -> TokenCount:
+    def _render_file(self, part: FilePart) -> TokenCount:
         if part.media_type.startswith("image/"):
-            size = image_size(part.data) if part.data is not None else None
-            return TokenCount(self._image(*(size or (1024, 1024))), is_estimate=True)
+            size = measure_image(part.data) if part.data is not None else None
+            return TokenCount(self._read_image(*(size or (1024, 1024))), is_estimate=True)
         if part.data is None:
             return TokenCount(_PER_CALL + self.text(part.url).tokens, is_estimate=True)
         if part.media_type.startswith("text/") or part.media_type == "application/json":
@@ -203,7 +203,7 @@ class TokenCounter:
             return TokenCount(text.tokens, is_estimate=True)
         return TokenCount(max(1, len(part.data) // _BYTES_PER_FILE_TOKEN), is_estimate=True)
 
-    def _image(self, width: int, height: int) -> int:
+    def _read_image(self, width: int, height: int) -> int:
         """Price an image as Anthropic does (area) or as OpenAI does (tiles of 512)."""
         if self.provider == "anthropic" or "claude" in self.model:
             shrink = min(1.0, 1568 / max(width, height))

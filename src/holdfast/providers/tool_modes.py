@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMProtocolError, LLMToolCallMissing
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, Part, TextPart, TokenUsage, ToolPart, ToolSpec
-from holdfast.providers.json_schema import problems
+from holdfast.providers.json_schema import list_problems
 from holdfast.providers.model import (
     Delta,
     Finished,
@@ -28,13 +28,13 @@ from holdfast.providers.model import (
 )
 from holdfast.providers.rescue import (
     RescuedCall,
-    embedded_values,
+    list_embedded_values,
     looks_like_call,
     parse_value,
     rescue_calls,
     without_thoughts,
 )
-from holdfast.providers.tool_prompt import allowed_tools, must_call, rewrite
+from holdfast.providers.tool_prompt import must_call, rewrite, select_allowed_tools
 
 MAX_CORRECTIONS = 2
 
@@ -73,11 +73,11 @@ class ToolModeModel(ModelWrapper):
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count what will really be sent: instructions and texts instead of tools."""
-        return self.inner.count_tokens(self._prepared(request))
+        return self.inner.count_tokens(self._prepare(request))
 
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, read the calls out of the answer, and correct the model where needed."""
-        prepared = self._prepared(request)
+        prepared = self._prepare(request)
         if not request.tools and (self._mode == "native" or request.output_schema is None):
             async with OpenedStream(self.inner, prepared, deltas) as plain:
                 async for delta in plain:
@@ -109,11 +109,11 @@ class ToolModeModel(ModelWrapper):
                 message = reading.message
                 if message.usage is not spent:
                     message = msgspec.structs.replace(message, usage=spent)
-                for late in _late_deltas(message, gate, is_changed) if deltas else ():
+                for late in _list_late_deltas(message, gate, is_changed) if deltas else ():
                     yield late
                 yield Finished(message, finished.request_id)
                 return
-            prepared = _corrected(prepared, finished.message, complaint)
+            prepared = _correct(prepared, finished.message, complaint)
         raise LLMToolCallMissing(
             provider=self.info.provider,
             model=self.info.model,
@@ -136,21 +136,21 @@ class ToolModeModel(ModelWrapper):
                         gate.restart()
                     yield delta
 
-    def _prepared(self, request: ModelRequest) -> ModelRequest:
+    def _prepare(self, request: ModelRequest) -> ModelRequest:
         return request if self._mode == "native" else rewrite(request, self._mode)
 
     def _read(self, request: ModelRequest, message: Message) -> _Reading:
-        tools = allowed_tools(request)
+        tools = select_allowed_tools(request)
         if message.tool_calls:
             # A free call that does not fit is told to the model by the tool itself.
-            wrong = _complaint_about(message.tool_calls, tools) if must_call(request) else ""
+            wrong = _format_complaint(message.tool_calls, tools) if must_call(request) else ""
             return _Reading(message, wrong)
         text = message.text
         only = tools[0].name if must_call(request) and len(tools) == 1 else ""
         is_whole = self._mode == "native" and not must_call(request)
         calls = rescue_calls(text, tools, only=only, whole=is_whole)
         if calls:
-            return _Reading(_with_calls(message, calls), _problems_of(calls))
+            return _Reading(_with_calls(message, calls), _describe_problems(calls))
         if must_call(request):
             return _Reading(message, "no tool was called, but one must be called now")
         if self._mode == "native":
@@ -186,7 +186,7 @@ class _Gate:
 def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
     parts: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
     parts += [
-        ToolPart(call_id=new_id("call"), tool=call.tool, input=call.arguments) for call in calls
+        ToolPart(call_id=make_id("call"), tool=call.tool, input=call.arguments) for call in calls
     ]
     return msgspec.structs.replace(
         message,
@@ -199,7 +199,7 @@ def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
 def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool) -> _Reading:
     """Unwrap `{"answer": …}`; check it where a schema was asked for."""
     try:
-        value = _json_in(message.text)
+        value = _find_json(message.text)
     except ValueError:
         is_meant = schema is not None or without_thoughts(message.text).lstrip().startswith("{")
         return _Reading(message, "it is no valid JSON" if is_meant else "")
@@ -208,61 +208,61 @@ def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool
     elif schema is None:
         return _Reading(message)
     if schema is not None:
-        wrong = problems(value, schema)
+        wrong = list_problems(value, schema)
         if wrong:
             return _Reading(message, "the answer does not fit its schema: " + "; ".join(wrong[:5]))
-    text = value if isinstance(value, str) and schema is None else _json(value)
+    text = value if isinstance(value, str) and schema is None else _parse_json(value)
     kept: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
     return _Reading(msgspec.structs.replace(message, parts=(*kept, TextPart(text=text))))
 
 
-def _json_in(text: str) -> object:
+def _find_json(text: str) -> object:
     """Return the JSON that a text is, or the only one among its words."""
     said = without_thoughts(text)
     try:
-        return parse_value(_unfenced(said))
+        return parse_value(_strip_fence(said))
     except ValueError:
-        found = embedded_values(said)
+        found = list_embedded_values(said)
         if len(found) != 1:
             raise
         return found[0]
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     stripped = text.strip()
     if stripped.startswith("```") and "\n" in stripped:
         return stripped.partition("\n")[2].removesuffix("```").strip()
     return stripped
 
 
-def _problems_of(calls: list[RescuedCall]) -> str:
+def _describe_problems(calls: list[RescuedCall]) -> str:
     told = [f"{call.tool}: {'; '.join(call.problems[:5])}" for call in calls if call.problems]
     return "the arguments do not fit: " + " / ".join(told) if told else ""
 
 
-def _complaint_about(calls: tuple[ToolPart, ...], tools: tuple[ToolSpec, ...]) -> str:
+def _format_complaint(calls: tuple[ToolPart, ...], tools: tuple[ToolSpec, ...]) -> str:
     offered = {tool.name: tool for tool in tools}
     for call in calls:
         if call.tool not in offered:
             return f"there is no tool {call.tool[:80]!r}; there are: {', '.join(offered) or 'none'}"
         if call.raw_input:
             return f"the arguments of {call.tool} are no JSON object"
-        wrong = problems(call.input, offered[call.tool].parameters)
+        wrong = list_problems(call.input, offered[call.tool].parameters)
         if wrong:
             return f"the arguments of {call.tool} do not fit: {'; '.join(wrong[:5])}"
     return ""
 
 
-def _corrected(request: ModelRequest, answer: Message, complaint: str) -> ModelRequest:
+def _correct(request: ModelRequest, answer: Message, complaint: str) -> ModelRequest:
     """Add what the model wrote and what was wrong with it; calls go back as text."""
     told = answer.text or " ".join(
-        _json({"tool": call.tool, "arguments": call.input}) for call in answer.tool_calls
+        _parse_json({"tool": call.tool, "arguments": call.input}) for call in answer.tool_calls
     )
     wrote = msgspec.structs.replace(
         answer, parts=(TextPart(text=told or "(nothing)"),), stop_reason="stop"
     )
     correction = Message(
-        id=new_id("msg"),
+        id=make_id("msg"),
         session_id=answer.session_id,
         role="user",
         parts=(TextPart(text=f"That cannot be used: {complaint}. Try again.", is_synthetic=True),),
@@ -270,16 +270,16 @@ def _corrected(request: ModelRequest, answer: Message, complaint: str) -> ModelR
     return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
-def _late_deltas(message: Message, gate: _Gate, is_changed: bool) -> list[Delta]:
+def _list_late_deltas(message: Message, gate: _Gate, is_changed: bool) -> list[Delta]:
     """What the listener has not seen yet: held text, or what was found in the text."""
     found: list[Delta] = []
     if message.text and (not gate.has_shown or is_changed):
         found.append(TextDelta(message.text))
     if is_changed or not gate.is_shown:
         for index, call in enumerate(message.tool_calls):
-            found.append(ToolCallDelta(index, call.call_id, call.tool, _json(call.input)))
+            found.append(ToolCallDelta(index, call.call_id, call.tool, _parse_json(call.input)))
     return found
 
 
-def _json(value: object) -> str:
+def _parse_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

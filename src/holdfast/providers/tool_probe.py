@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.errors import LLMBadRequest, LLMProtocolError, LLMToolCallMissing
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, TextPart, ToolPart, ToolSpec
 from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.model import (
@@ -75,7 +75,7 @@ async def probe_tool_mode(model: Model) -> ToolModeProbe:
 
 async def _probe_once(wrapped: ToolModeModel, mode: ToolMode) -> tuple[ToolPart, ...]:
     asked = Message(
-        id=new_id("msg"),
+        id=make_id("msg"),
         session_id="",
         role="user",
         parts=(TextPart(text=f"Call the tool {PROBE_TOOL.name} with the value {_ASKED}."),),

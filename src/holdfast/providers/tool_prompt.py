@@ -8,13 +8,13 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import Message, Part, TextPart, ToolPart, ToolSpec
-from holdfast.providers.json_schema import resolve, types_of
+from holdfast.providers.json_schema import list_types, resolve
 from holdfast.providers.model import ModelRequest, ToolMode
 
 _MAX_EXAMPLE_DEPTH = 3
 
 
-def allowed_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
+def select_allowed_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
     """Return the tools that this request lets the model call."""
     if request.tool_choice == "none":
         return ()
@@ -34,15 +34,17 @@ def rewrite(request: ModelRequest, mode: ToolMode) -> ModelRequest:
     Tools become instructions (and, for `json_schema`, the schema of the answer); earlier
     calls and results become text.
     """
-    tools = allowed_tools(request)
+    tools = select_allowed_tools(request)
     needs_call = must_call(request)
     system = request.system
     schema = request.output_schema
     if tools:
-        told = instructions(tools, mode, needs_call=needs_call, output_schema=schema)
+        told = format_instructions(tools, mode, needs_call=needs_call, output_schema=schema)
         system = f"{system}\n\n{told}" if system else told
     elif schema is not None and mode == "prompted":
-        told = f"Answer with one JSON object of this schema and nothing else:\n{_json(schema)}"
+        told = (
+            f"Answer with one JSON object of this schema and nothing else:\n{_parse_json(schema)}"
+        )
         system = f"{system}\n\n{told}" if system else told
     if mode == "prompted":
         output = None
@@ -59,7 +61,7 @@ def rewrite(request: ModelRequest, mode: ToolMode) -> ModelRequest:
     )
 
 
-def instructions(
+def format_instructions(
     tools: Sequence[ToolSpec],
     mode: ToolMode,
     *,
@@ -74,19 +76,19 @@ def instructions(
     lines = ["You can call these tools:"]
     for tool in tools:
         lines.append(f"- {tool.name}: {' '.join(tool.description.split())[:500]}")
-        lines.append(f"  arguments schema: {_json(tool.parameters)}")
+        lines.append(f"  arguments schema: {_parse_json(tool.parameters)}")
     first = tools[0]
     if mode == "prompted":
-        example = {"tool": first.name, "arguments": example_for(first.parameters)}
+        example = {"tool": first.name, "arguments": make_example(first.parameters)}
         lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
-        lines.append(_json(example))
+        lines.append(_parse_json(example))
     else:
         lines.append("To call a tool, answer with its name and its arguments as JSON.")
     if needs_call:
         lines.append("You must call a tool now.")
     elif output_schema is not None:
         lines.append('When no tool is needed, answer with {"answer": …}, where … fits this schema:')
-        lines.append(_json(output_schema))
+        lines.append(_parse_json(output_schema))
     else:
         lines.append('When no tool is needed, answer with {"answer": "your text"}.')
     lines.append("A result of a tool comes back to you as a message; use it in your answer.")
@@ -105,14 +107,14 @@ def call_schema(
                 "type": "object",
                 "properties": {
                     "tool": {"const": tool.name},
-                    "arguments": _moved(tool.parameters, f"t{number}_", definitions),
+                    "arguments": _move(tool.parameters, f"t{number}_", definitions),
                 },
                 "required": ["tool", "arguments"],
                 "additionalProperties": False,
             }
         )
     if not needs_call:
-        wanted = {"type": "string"} if answer is None else _moved(answer, "a_", definitions)
+        wanted = {"type": "string"} if answer is None else _move(answer, "a_", definitions)
         branches.append(
             {
                 "type": "object",
@@ -138,12 +140,12 @@ def as_text(message: Message) -> Message:
             parts.append(TextPart(text=f"The tool {part.tool} {told}", is_synthetic=True))
         else:
             call = {"tool": part.tool, "arguments": part.input}
-            parts.append(TextPart(text=_json(call)))
+            parts.append(TextPart(text=_parse_json(call)))
     role = "user" if message.role == "tool" else message.role
     return msgspec.structs.replace(message, role=role, parts=tuple(parts))
 
 
-def example_for(schema: object, root: object = None, depth: int = 0) -> object:
+def make_example(schema: object, root: object = None, depth: int = 0) -> object:
     """Return a value of the right shape, to show a model what arguments look like."""
     root = schema if root is None else root
     part = resolve(schema, root)
@@ -156,15 +158,15 @@ def example_for(schema: object, root: object = None, depth: int = 0) -> object:
         return part["default"]
     for key in ("anyOf", "oneOf"):
         if isinstance(part.get(key), list) and part[key]:
-            return example_for(part[key][0], root, depth + 1)
-    kinds = types_of(part)
+            return make_example(part[key][0], root, depth + 1)
+    kinds = list_types(part)
     if "object" in kinds or "properties" in part:
         named = part.get("properties")
         required = part.get("required") or []
         if not isinstance(named, dict) or depth > _MAX_EXAMPLE_DEPTH:
             return {}
         return {
-            name: example_for(inner, root, depth + 1)
+            name: make_example(inner, root, depth + 1)
             for name, inner in named.items()
             if name in required
         }
@@ -172,21 +174,21 @@ def example_for(schema: object, root: object = None, depth: int = 0) -> object:
     return next((simple[kind] for kind in kinds if kind in simple), "text")
 
 
-def _moved(schema: JsonObject, prefix: str, definitions: JsonObject) -> JsonObject:
+def _move(schema: JsonObject, prefix: str, definitions: JsonObject) -> JsonObject:
     """Return a schema whose own definitions have moved to a shared place."""
     for group in ("$defs", "definitions"):
         own = schema.get(group)
         if isinstance(own, dict):
             for name, part in own.items():
-                definitions[prefix + name] = _rewritten(part, prefix)
+                definitions[prefix + name] = _rewrite(part, prefix)
     kept = {key: item for key, item in schema.items() if key not in {"$defs", "definitions"}}
-    moved = _rewritten(kept, prefix)
+    moved = _rewrite(kept, prefix)
     return moved if isinstance(moved, dict) else {}
 
 
-def _rewritten(value: object, prefix: str) -> object:
+def _rewrite(value: object, prefix: str) -> object:
     if isinstance(value, dict):
-        done = {key: _rewritten(item, prefix) for key, item in value.items()}
+        done = {key: _rewrite(item, prefix) for key, item in value.items()}
         reference = value.get("$ref")
         if isinstance(reference, str):
             for start in ("#/$defs/", "#/definitions/"):
@@ -194,9 +196,9 @@ def _rewritten(value: object, prefix: str) -> object:
                     done["$ref"] = f"#/$defs/{prefix}{reference.removeprefix(start)}"
         return done
     if isinstance(value, list):
-        return [_rewritten(item, prefix) for item in value]
+        return [_rewrite(item, prefix) for item in value]
     return value
 
 
-def _json(value: object) -> str:
+def _parse_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

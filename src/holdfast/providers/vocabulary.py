@@ -41,7 +41,7 @@ _FAMILIES: tuple[tuple[str, VocabularyName], ...] = (
 )
 
 
-def vocabulary_of(model: str) -> VocabularyName | None:
+def choose_vocabulary(model: str) -> VocabularyName | None:
     """Return the vocabulary of a model by its name, or nothing when we have no such one."""
     name = model.lower().rpartition("/")[2].removeprefix("ft:")
     for family, vocabulary in _FAMILIES:
@@ -70,11 +70,11 @@ def _load(vocabulary: VocabularyName) -> Counter | None:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
             path = Path(place, _MODULE + suffix)
             if path.is_file():
-                return _counter(f"{_PACKAGE}.{_MODULE}", path, vocabulary)
+                return _make_counter(f"{_PACKAGE}.{_MODULE}", path, vocabulary)
     return None
 
 
-def _counter(name: str, path: Path, vocabulary: VocabularyName) -> Counter | None:
+def _make_counter(name: str, path: Path, vocabulary: VocabularyName) -> Counter | None:
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None:

@@ -60,7 +60,7 @@ def _is_password(text: str) -> bool:
     )
 
 
-def _luhn(text: str) -> bool:
+def _passes_luhn(text: str) -> bool:
     digits = [int(char) for char in text if char.isdigit()]
     if len(set(digits)) < 2:
         return False
@@ -68,7 +68,7 @@ def _luhn(text: str) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-def _iban(text: str) -> bool:
+def _passes_iban(text: str) -> bool:
     plain = text.replace(" ", "")
     if not 15 <= len(plain) <= 34:
         return False
@@ -81,7 +81,7 @@ _START = rf"(?:(?<![A-Za-z0-9_-])|{_BEHIND_ESCAPE})"
 _END = r"(?![A-Za-z0-9_-])"
 
 
-def _key(name: str, clue: str, rest: str, *, more: tuple[str, ...] = ()) -> KeyFormat:
+def _make_key(name: str, clue: str, rest: str, *, more: tuple[str, ...] = ()) -> KeyFormat:
     """A key that begins with a fixed text."""
     clues = (clue, *more)
     starts = "|".join(map(re.escape, clues))
@@ -96,8 +96,8 @@ def _key(name: str, clue: str, rest: str, *, more: tuple[str, ...] = ()) -> KeyF
 
 
 FORMATS: tuple[KeyFormat, ...] = (
-    _key("anthropic-key", "sk-ant-", r"[A-Za-z0-9_-]{20,}"),
-    _key("openrouter-key", "sk-or-", r"[A-Za-z0-9_-]{20,}"),
+    _make_key("anthropic-key", "sk-ant-", r"[A-Za-z0-9_-]{20,}"),
+    _make_key("openrouter-key", "sk-or-", r"[A-Za-z0-9_-]{20,}"),
     KeyFormat(
         name="openai-key",
         clues=("sk-",),
@@ -118,46 +118,50 @@ FORMATS: tuple[KeyFormat, ...] = (
         pattern=r"(?P<keep>[sS](?i:ecret_?(?:access_?)?key)[\\\"']{0,4}\s{0,3}[:=]"
         r"\s{0,3}[\\\"']{0,4})[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])",
     ),
-    _key("github-token", "ghp_", r"[A-Za-z0-9]{36,255}", more=("gho_", "ghu_", "ghs_", "ghr_")),
-    _key("github-token", "github_pat_", r"[A-Za-z0-9_]{50,255}"),
-    _key(
+    _make_key(
+        "github-token", "ghp_", r"[A-Za-z0-9]{36,255}", more=("gho_", "ghu_", "ghs_", "ghr_")
+    ),
+    _make_key("github-token", "github_pat_", r"[A-Za-z0-9_]{50,255}"),
+    _make_key(
         "gitlab-token",
         "glpat-",
         r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*",
         more=("gldt-", "glrt-", "glptt-"),
     ),
-    _key("slack-token", "xoxb-", r"[A-Za-z0-9-]{20,}", more=("xoxp-", "xoxa-", "xoxr-", "xoxs-")),
-    _key("slack-token", "xapp-", r"[0-9]-[A-Za-z0-9-]{20,}"),
+    _make_key(
+        "slack-token", "xoxb-", r"[A-Za-z0-9-]{20,}", more=("xoxp-", "xoxa-", "xoxr-", "xoxs-")
+    ),
+    _make_key("slack-token", "xapp-", r"[0-9]-[A-Za-z0-9-]{20,}"),
     KeyFormat(
         name="slack-webhook",
         clues=("hooks.slack.com",),
         pattern=r"(?P<keep>hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_+-]{20,}",
     ),
-    _key("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
-    _key("google-oauth-token", "ya29.", r"[A-Za-z0-9_-]{20,}"),
-    _key("google-oauth-secret", "GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
-    _key(
+    _make_key("google-key", "AIza", r"[A-Za-z0-9_-]{35}"),
+    _make_key("google-oauth-token", "ya29.", r"[A-Za-z0-9_-]{20,}"),
+    _make_key("google-oauth-secret", "GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
+    _make_key(
         "stripe-key",
         "sk_live_",
         r"[A-Za-z0-9]{16,}",
         more=("sk_test_", "rk_live_", "rk_test_", "whsec_"),
     ),
-    _key("huggingface-token", "hf_", r"[A-Za-z0-9]{30,}"),
-    _key("npm-token", "npm_", r"[A-Za-z0-9]{36}"),
-    _key("pypi-token", "pypi-", r"AgE[A-Za-z0-9_-]{50,}"),
-    _key("docker-token", "dckr_pat_", r"[A-Za-z0-9_-]{20,}"),
-    _key("digitalocean-token", "dop_v1_", r"[a-f0-9]{64}", more=("doo_v1_", "dor_v1_")),
-    _key("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
-    _key("groq-key", "gsk_", r"[A-Za-z0-9]{40,}"),
-    _key("xai-key", "xai-", r"[A-Za-z0-9]{40,}"),
-    _key("replicate-token", "r8_", r"[A-Za-z0-9]{37}"),
-    _key("perplexity-key", "pplx-", r"[A-Za-z0-9]{40,}"),
-    _key("tavily-key", "tvly-", r"[A-Za-z0-9-]{20,}"),
-    _key("shopify-token", "shpat_", r"[a-fA-F0-9]{32}", more=("shpca_", "shppa_", "shpss_")),
-    _key("vault-token", "hvs.", r"[A-Za-z0-9_-]{20,}", more=("hvb.",)),
-    _key("linear-key", "lin_api_", r"[A-Za-z0-9]{32,}"),
-    _key("notion-token", "ntn_", r"[A-Za-z0-9]{40,}"),
-    _key("age-key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
+    _make_key("huggingface-token", "hf_", r"[A-Za-z0-9]{30,}"),
+    _make_key("npm-token", "npm_", r"[A-Za-z0-9]{36}"),
+    _make_key("pypi-token", "pypi-", r"AgE[A-Za-z0-9_-]{50,}"),
+    _make_key("docker-token", "dckr_pat_", r"[A-Za-z0-9_-]{20,}"),
+    _make_key("digitalocean-token", "dop_v1_", r"[a-f0-9]{64}", more=("doo_v1_", "dor_v1_")),
+    _make_key("sendgrid-key", "SG.", r"[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    _make_key("groq-key", "gsk_", r"[A-Za-z0-9]{40,}"),
+    _make_key("xai-key", "xai-", r"[A-Za-z0-9]{40,}"),
+    _make_key("replicate-token", "r8_", r"[A-Za-z0-9]{37}"),
+    _make_key("perplexity-key", "pplx-", r"[A-Za-z0-9]{40,}"),
+    _make_key("tavily-key", "tvly-", r"[A-Za-z0-9-]{20,}"),
+    _make_key("shopify-token", "shpat_", r"[a-fA-F0-9]{32}", more=("shpca_", "shppa_", "shpss_")),
+    _make_key("vault-token", "hvs.", r"[A-Za-z0-9_-]{20,}", more=("hvb.",)),
+    _make_key("linear-key", "lin_api_", r"[A-Za-z0-9]{32,}"),
+    _make_key("notion-token", "ntn_", r"[A-Za-z0-9]{40,}"),
+    _make_key("age-key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
     KeyFormat(
         name="telegram-token",
         clues=("AA",),
@@ -218,13 +222,13 @@ PERSONAL: tuple[KeyFormat, ...] = (
         name="iban",
         pattern=r"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"
         r"(?![A-Za-z0-9])",
-        is_real=_iban,
+        is_real=_passes_iban,
     ),
     KeyFormat(
         name="card",
         pattern=r"(?<![0-9A-Za-z.-])[3-6][0-9]{3}(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{1,7}"
         r"(?![0-9A-Za-z-])",
-        is_real=_luhn,
+        is_real=_passes_luhn,
     ),
     KeyFormat(
         name="phone",

@@ -15,7 +15,7 @@ _PACKED = r"[A-Za-z0-9+/]{24,}"
 _PACKED_MARK = b"[redacted:"
 
 
-def withheld(value: object, name: str = "") -> tuple[str, ...]:
+def list_withheld(value: object, name: str = "") -> tuple[str, ...]:
     """Return the places of a JSON value in which a secret was replaced by a marker.
 
     Places are written as `files.0.content`. A marker inside base64 counts too; so does one
@@ -28,10 +28,10 @@ def withheld(value: object, name: str = "") -> tuple[str, ...]:
         for key, item in value.items():
             place = f"{name}.{key}" if name else str(key)
             found += [place] if _is_marked(str(key)) else []
-            found += withheld(item, place)
+            found += list_withheld(item, place)
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
-            found += withheld(item, f"{name}.{at}" if name else str(at))
+            found += list_withheld(item, f"{name}.{at}" if name else str(at))
     return tuple(dict.fromkeys(found))
 
 
@@ -45,4 +45,4 @@ def _hides_mark(code: str) -> bool:
     return _PACKED_MARK in base64.b64decode(code[: len(code) // 4 * 4])
 
 
-__all__ = ["withheld"]
+__all__ = ["list_withheld"]

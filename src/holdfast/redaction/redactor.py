@@ -34,7 +34,7 @@ _BASE64_LETTERS = string.ascii_letters + string.digits + "+/"
 
 
 @functools.cache
-def _pattern(name: str) -> re.Pattern[str]:
+def _compile_pattern(name: str) -> re.Pattern[str]:
     """Return a pattern by its name; most processes meet few of them."""
     return re.compile(_PATTERNS[name], re.IGNORECASE if name in _ANY_CASE else 0)
 
@@ -79,7 +79,7 @@ class Redactor:
         # them, since the latter may end where one of the former begins.
         self._formats = tuple(sorted(map(_Format, chosen), key=lambda one: one.rank))
         self._starts = tuple({clue for one in self._formats for clue in one.long_clues})
-        self._openings = frozenset(_openings(self._starts))
+        self._openings = frozenset(_iterate_openings(self._starts))
         self._known: tuple[_Known, ...] = ()
         self._index()
         for name, value in (secrets or {}).items():
@@ -92,13 +92,13 @@ class Redactor:
         left alone, because hiding them would only hide other things.
         """
         value = value.strip()
-        password = _pattern("password in a url").match(value)
+        password = _compile_pattern("password in a url").match(value)
         if password is not None:
             self.register(f"{name}-password", unquote(password[1]))
-        if len(value) < SHORTEST or _pattern("not a secret").fullmatch(value):
+        if len(value) < SHORTEST or _compile_pattern("not a secret").fullmatch(value):
             return False
         if all(one.value != value for one in self._known):
-            known = _Known(_pattern("no word").sub("-", name.lower()).strip("-"), value)
+            known = _Known(_compile_pattern("no word").sub("-", name.lower()).strip("-"), value)
             # Longest first, in case one holds another; and replaced as a whole, so that a
             # search in another thread sees a sound table.
             self._known = tuple(sorted((*self._known, known), key=lambda one: -len(one.value)))
@@ -108,17 +108,17 @@ class Redactor:
     def register_environment(self, environ: Mapping[str, str]) -> None:
         """Make the values known of all variables whose names look like those of secrets."""
         for name, value in environ.items():
-            password = _pattern("password in a url").match(value.strip())
+            password = _compile_pattern("password in a url").match(value.strip())
             if password is not None:
                 self.register(f"{name}-password", unquote(password[1]))
-            elif _pattern("name").search(name):
+            elif _compile_pattern("name").search(name):
                 self.register(name, value)
 
     def text(self, text: str) -> str:
         """Return the text with markers where secrets stood; the same object if none did."""
-        return self._redacted(text, may_unpack=True)
+        return self._redact(text, may_unpack=True)
 
-    def _redacted(self, text: str, *, may_unpack: bool) -> str:
+    def _redact(self, text: str, *, may_unpack: bool) -> str:
         data = text.encode("utf-8", "surrogatepass")
         present, likely = self._scan(data)
         for known in present:
@@ -130,13 +130,13 @@ class Redactor:
         for one in likely:
             text = one.pattern.sub(one.mark, text)
         if may_unpack and self._has_guilty_pack(data):
-            text = _pattern("packed").sub(self._repacked, text)
+            text = _compile_pattern("packed").sub(self._repack, text)
         return text
 
-    def _repacked(self, found: re.Match[str]) -> str:
+    def _repack(self, found: re.Match[str]) -> str:
         """Redact a text inside base64 and pack it again."""
-        inner = _unpacked(found[0].encode())
-        clean = self._redacted(inner, may_unpack=False)
+        inner = _unpack(found[0].encode())
+        clean = self._redact(inner, may_unpack=False)
         return found[0] if clean == inner else base64.b64encode(clean.encode()).decode()
 
     def json(self, data: bytes) -> bytes:
@@ -148,9 +148,9 @@ class Redactor:
         Raises:
             UsageError: the data is no JSON.
         """
-        return self.json_texts((data,))[0]
+        return self.render_json_texts((data,))[0]
 
-    def json_texts(self, texts: Sequence[bytes]) -> Sequence[bytes]:
+    def render_json_texts(self, texts: Sequence[bytes]) -> Sequence[bytes]:
         """Return JSON texts as `json` does; the same object if none of them changes.
 
         They are looked through together: what is not in all of them is in none.
@@ -161,12 +161,12 @@ class Redactor:
         if not (known or self._has_guilty_pack(data) or (likely and _find(likely, data))):
             return texts
         if len(texts) == 1:
-            clean = [self._decoded(texts[0])]
+            clean = [self._decode(texts[0])]
         else:
             clean = [self.json(text) for text in texts]
         return texts if clean == texts else clean
 
-    def _decoded(self, data: bytes) -> bytes:
+    def _decode(self, data: bytes) -> bytes:
         """Return JSON that is worth decoding with markers inside its strings."""
         try:
             value = json.loads(data)
@@ -189,13 +189,13 @@ class Redactor:
         self, _logger: object, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Redact one log entry; stands before the renderer in structlog's processors."""
-        return {self.text(str(key)): self._logged(item) for key, item in event.items()}
+        return {self.text(str(key)): self._log(item) for key, item in event.items()}
 
-    def _logged(self, item: Any) -> Any:  # noqa: ANN401 - whatever was logged
+    def _log(self, item: Any) -> Any:  # noqa: ANN401 - whatever was logged
         if isinstance(item, Mapping):
-            return {self.text(str(key)): self._logged(inner) for key, inner in item.items()}
+            return {self.text(str(key)): self._log(inner) for key, inner in item.items()}
         if isinstance(item, list | tuple | set | frozenset):
-            return [self._logged(inner) for inner in item]
+            return [self._log(inner) for inner in item]
         if item is None or isinstance(item, bool | int | float):
             return item
         shown = item if isinstance(item, str) else str(item)
@@ -214,7 +214,7 @@ class Redactor:
         )
         self._parts = tuple({clue for one in self._known for clue in one.long_clues})
         self._has_digests = not any(map(_may_look_like_digest, self._formats)) and not any(
-            _is_digest(_inner_base64(one.raw, shift).encode())
+            _is_digest(_decode_inner_base64(one.raw, shift).encode())
             for one in self._known
             for shift in range(3)
         )
@@ -226,7 +226,7 @@ class Redactor:
 
         Most data is done with after a look at its long rows of letters and digits.
         """
-        rows = _rows(data, _LONG_SHAPE, _LONG_ROW)
+        rows = _list_rows(data, _LONG_SHAPE, _LONG_ROW)
         # Behind an escape anything may stand.
         has_escapes = b"\\u" in data
         may_hold_key = has_escapes
@@ -241,24 +241,26 @@ class Redactor:
         for at, row in rows:
             if data[at - 1] in edges or (row[:3] in openings and _begins(row, self._starts)):
                 may_hold_key = True
-        likely = self._likely(data, rows, has_escapes) if may_hold_key else self._always
-        return self._present(data, rows, has_escapes) if self._known else (), likely
+        likely = self._select_likely(data, rows, has_escapes) if may_hold_key else self._always
+        return self._stat_present(data, rows, has_escapes) if self._known else (), likely
 
-    def _likely(self, data: bytes, rows: list[_Row], has_escapes: bool) -> tuple[_Format, ...]:
+    def _select_likely(
+        self, data: bytes, rows: list[_Row], has_escapes: bool
+    ) -> tuple[_Format, ...]:
         """The formats of which a clue lies in the data."""
-        long, low = _joined(rows), data.lower()
+        long, low = _join(rows), data.lower()
         found = [one for one in self._formats if one.has_clue(data, long, low)]
         if not has_escapes:
             found = [one for one in found if one.needs in data]
         return tuple(found)
 
-    def _present(self, data: bytes, rows: list[_Row], has_escapes: bool) -> Sequence[_Known]:
+    def _stat_present(self, data: bytes, rows: list[_Row], has_escapes: bool) -> Sequence[_Known]:
         """The known secrets that occur in the data."""
         plain, wanted = "", self._short
         if has_escapes or b"%" in data or (self._short and b"\\" in data):
-            plain, wanted = _unescaped(data.decode("utf-8", "replace")), self._known
+            plain, wanted = _unescape(data.decode("utf-8", "replace")), self._known
         elif self._parts:
-            long = _joined(rows)
+            long = _join(rows)
             for part in self._parts:
                 if part in long:
                     wanted = self._known
@@ -273,11 +275,11 @@ class Redactor:
         What is no text (an image) is left alone. Digests are frequent, and no clue of any
         format can be spelled in their letters.
         """
-        for _, row in _rows(data, _PACKED_SHAPE, _PACKED_ROW):
+        for _, row in _list_rows(data, _PACKED_SHAPE, _PACKED_ROW):
             if self._has_digests and not row.translate(None, _DIGITS):
                 continue
-            inner = _unpacked(row)
-            if inner and self._redacted(inner, may_unpack=False) != inner:
+            inner = _unpack(row)
+            if inner and self._redact(inner, may_unpack=False) != inner:
                 return True
         return False
 
@@ -316,7 +318,7 @@ def _begins(row: bytes, starts: tuple[bytes, ...]) -> bool:
     return colour > 0 and row.startswith(starts, colour + 1)
 
 
-def _openings(starts: Iterable[bytes]) -> Iterator[bytes]:
+def _iterate_openings(starts: Iterable[bytes]) -> Iterator[bytes]:
     """The first three letters of every row that `_begins` may find something in."""
     for start in starts:
         for before in (b"", *_ESCAPES, *(digit + b"m" for digit in _NUMERALS)):
@@ -339,18 +341,20 @@ def _may_look_like_digest(one: _Format) -> bool:
     spelled = {*one.long_clues, *one.before_clues}
     spelled |= {*one.low_clues, *[clue.upper() for clue in one.low_clues]}
     return one.is_always or any(
-        _is_digest(_inner_base64(clue, shift).encode()) for clue in spelled for shift in range(3)
+        _is_digest(_decode_inner_base64(clue, shift).encode())
+        for clue in spelled
+        for shift in range(3)
     )
 
 
-def _unpacked(row: bytes) -> str:
+def _unpack(row: bytes) -> str:
     try:
         return base64.b64decode(row.rstrip(b"=") + b"=" * (-len(row.rstrip(b"=")) % 4)).decode()
     except ValueError:
         return ""
 
 
-def _rows(data: bytes, shape_of: bytes, wanted: bytes) -> list[_Row]:
+def _list_rows(data: bytes, shape_of: bytes, wanted: bytes) -> list[_Row]:
     """The rows of characters that `shape_of` makes an x of, if as long as `wanted`."""
     shape = data.translate(shape_of)
     rows = []
@@ -374,11 +378,11 @@ def _find(likely: Sequence[_Format], data: bytes) -> bool:
     return any(one.pattern.search(text) for one in likely)
 
 
-def _joined(rows: list[_Row]) -> bytes:
+def _join(rows: list[_Row]) -> bytes:
     return b" ".join([row for _, row in rows])
 
 
-def _long_part(clue: bytes) -> bytes:
+def _find_long_part(clue: bytes) -> bytes:
     """The longest row inside a clue; empty if it is not long."""
     longest = max(clue.translate(_ROWS).split(), key=len, default=b"")
     return longest if len(longest) >= LONG else b""
@@ -418,23 +422,23 @@ class _Known:
 
     def __init__(self, name: str, value: str) -> None:
         self.value = value
-        self.folded = _unescaped(value)
+        self.folded = _unescape(value)
         self._mark = f"[redacted:{name or 'secret'}]"
         self.raw = value.encode("utf-8", "surrogatepass")
-        coded = [_inner_base64(self.raw, shift) for shift in range(3)]
+        coded = [_decode_inner_base64(self.raw, shift) for shift in range(3)]
         self._coded = tuple(code for code in coded if len(code) >= 2 * SHORTEST)
         inside = _to_json(self.raw.decode("utf-8", "replace"))[1:-1]
         twice = _to_json(inside.decode())[1:-1]
         clues = {self.raw, quote(self.raw).encode(), inside, twice}
         clues |= {clue.replace(b"/", slash) for clue in clues for slash in (b"\\/", b"\\\\/")}
         self._clues = tuple({*clues, *(code.encode() for code in self._coded)})
-        long = [_long_part(clue) for clue in self._clues]
+        long = [_find_long_part(clue) for clue in self._clues]
         self.long_clues = tuple(filter(None, long))
         self.has_short_clues = not all(long)
 
     @functools.cached_property
     def _spelled(self) -> re.Pattern[str]:
-        return re.compile("".join(_any_spelling(char) for char in self.value))
+        return re.compile("".join(_match_any_spelling(char) for char in self.value))
 
     def is_in(self, data: bytes) -> bool:
         return any(clue in data for clue in self._clues)
@@ -442,7 +446,7 @@ class _Known:
     def replace(self, text: str) -> str:
         text = self._spelled.sub(lambda _: self._mark, text)
         if any(code in text for code in self._coded):
-            text = _pattern("base64").sub(self._replace_coded, text)
+            text = _compile_pattern("base64").sub(self._replace_coded, text)
         return text
 
     def _replace_coded(self, found: re.Match[str]) -> str:
@@ -459,7 +463,7 @@ class _Known:
         return base64.b64encode(decoded.replace(self.raw, self._mark.encode())).decode()
 
 
-def _any_spelling(char: str) -> str:
+def _match_any_spelling(char: str) -> str:
     """A pattern for one character as it is, as `\\uXXXX` or `%XX`, or behind backslashes."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     code = "".join(rf"\\+u{units[place : place + 4]}" for place in range(0, len(units), 4))
@@ -472,10 +476,10 @@ def _to_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """The text as it reads without escapes of JSON and URLs; only for finding things."""
-    text = _pattern("percent").sub(lambda found: chr(int(found[1], 16)), text)
-    return _pattern("backslash").sub(_from_units, text)
+    text = _compile_pattern("percent").sub(lambda found: chr(int(found[1], 16)), text)
+    return _compile_pattern("backslash").sub(_from_units, text)
 
 
 def _from_units(found: re.Match[str]) -> str:
@@ -483,7 +487,7 @@ def _from_units(found: re.Match[str]) -> str:
     return bytes.fromhex(units).decode("utf-16-be", "surrogatepass")
 
 
-def _inner_base64(raw: bytes, shift: int) -> str:
+def _decode_inner_base64(raw: bytes, shift: int) -> str:
     """The part of base64 that any text holding `raw` at this offset (mod 3) must contain."""
     coded = base64.b64encode(b"\0" * shift + raw).decode()
     # The first and last characters also depend on the neighbours.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.runs.children import list_runs_below_session as list_runs_below_session
     from holdfast.runs.confinement import Confinement as Confinement
     from holdfast.runs.confinement import select_visible_tools as select_visible_tools
-    from holdfast.runs.history import history_tool as history_tool
+    from holdfast.runs.history import make_history_tool as make_history_tool
     from holdfast.runs.hook_files import ConfinedScripts as ConfinedScripts
     from holdfast.runs.hook_files import HookFile as HookFile
     from holdfast.runs.hook_files import HookFiles as HookFiles
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.runs.lineage import PropagatingApprover as PropagatingApprover
     from holdfast.runs.lineage import RunPosition as RunPosition
     from holdfast.runs.lineage import add_rules_above as add_rules_above
-    from holdfast.runs.lineage import below as below
     from holdfast.runs.lineage import derive_call_lineage as derive_call_lineage
+    from holdfast.runs.lineage import list_below as list_below
     from holdfast.runs.lineage import locate_run as locate_run
     from holdfast.runs.lineage import make_starter_options as make_starter_options
     from holdfast.runs.lineage import read_lineage as read_lineage
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.runs.spending import read_session_budget as read_session_budget
     from holdfast.runs.streaming import StartedRun as StartedRun
     from holdfast.runs.streaming import StreamItem as StreamItem
-    from holdfast.runs.streaming import streamed as streamed
+    from holdfast.runs.streaming import stream_model as stream_model
     from holdfast.runs.tools import compact as compact
     from holdfast.runs.tools import plan_tools as plan_tools
 else:
@@ -54,10 +54,10 @@ else:
             "spending": "Budgets Spending read_session_budget",
             "children": "CHILDREN ChildRun list_children_of list_runs_below list_runs_below_session",
             "tools": "compact plan_tools",
-            "lineage": "make_starter_options LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above below derive_call_lineage read_lineage locate_run refresh_ancestor_rules",
-            "history": "history_tool",
+            "lineage": "make_starter_options LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above list_below derive_call_lineage read_lineage locate_run refresh_ancestor_rules",
+            "history": "make_history_tool",
             "confinement": "Confinement select_visible_tools",
-            "streaming": "StartedRun StreamItem streamed",
+            "streaming": "StartedRun StreamItem stream_model",
             "instrumentation": "Instrumentation",
             "runtime": "TakeOver run_messages AgentRuntime",
             "services": "CallScope OpensCalls RunCalls RunServices",

@@ -100,15 +100,15 @@ async def list_children_of(
 
 async def list_runs_below(journal: Journal, run_id: str) -> list[ChildRun]:
     """Return every run that a run started, directly or through others."""
-    return await _all_below(journal, "parent_run", run_id)
+    return await _list_all_below(journal, "parent_run", run_id)
 
 
 async def list_runs_below_session(journal: Journal, session_id: str) -> list[ChildRun]:
     """Return every run that was started from a session, directly or through others."""
-    return await _all_below(journal, "parent_session", session_id)
+    return await _list_all_below(journal, "parent_session", session_id)
 
 
-async def _all_below(journal: Journal, column: str, start: str) -> list[ChildRun]:
+async def _list_all_below(journal: Journal, column: str, start: str) -> list[ChildRun]:
     found: list[ChildRun] = []
     seen = {start}
     level: tuple[str, ...] = (start,)

@@ -36,11 +36,11 @@ _ODD = re.compile(r"[*?\[\]{},]")
 
 
 @functools.cache
-def _root() -> os.stat_result:
+def _stat_root() -> os.stat_result:
     return os.stat("/")
 
 
-def _no_policies() -> PolicyStore:
+def _make_no_policies() -> PolicyStore:
     """A store that has read nothing: there are no files."""
     return PolicyStore(Path())
 
@@ -54,7 +54,7 @@ class Confinement:
     and `unvouched` watches over those of them that are missing.
     """
 
-    policies: PolicyStore = field(default_factory=_no_policies)
+    policies: PolicyStore = field(default_factory=_make_no_policies)
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     unvouched: UnvouchedSettings | None = None
@@ -69,7 +69,7 @@ class Confinement:
 
     def ceiling(self, path: str) -> RuleSet:
         """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
-        return self.policies.bundle.ceiling_for(path)
+        return self.policies.bundle.find_ceiling(path)
 
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
@@ -78,7 +78,7 @@ class Confinement:
         if known is None or known[0] is not bundle:
             if len(self._limits) >= _MOST_LIMITS:
                 self._limits.clear()
-            limits = bundle.run_budget(), bundle.agent_budget(agent)
+            limits = bundle.run_budget(), bundle.find_agent_budget(agent)
             known = self._limits[agent] = (bundle, limits)
         return known[1]
 
@@ -92,7 +92,7 @@ class Confinement:
             seen = os.stat(directory)
         except (OSError, ValueError):
             seen = None
-        if seen is None or not stat.S_ISDIR(seen.st_mode) or os.path.samestat(seen, _root()):
+        if seen is None or not stat.S_ISDIR(seen.st_mode) or os.path.samestat(seen, _stat_root()):
             # Opening it tells what is wrong with it, if it is not the root.
             self.workspace(directory)
             raise UsageError(detail="The root of the file system cannot be a workspace.")
@@ -104,7 +104,7 @@ class Confinement:
         if known is None or known[0] is not bundle:
             if len(self._rules) >= _MOST_LIMITS:
                 self._rules.clear()
-            known = self._rules[directory] = (bundle, self._rules_for(bundle, directory))
+            known = self._rules[directory] = (bundle, self._make_rules_for(bundle, directory))
         hidden, read_only = self._real_paths
         return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
 
@@ -113,12 +113,12 @@ class Confinement:
         hidden = tuple(map(os.path.realpath, self.hidden))
         return hidden, tuple(map(os.path.realpath, self.read_only))
 
-    def _rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
+    def _make_rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
         paths = bundle.paths
         return PathRules(
             allowed=tuple(paths.allowed_globs),
-            blocked=(*paths.blocked_globs, *_below(self.hidden, directory)),
-            read_only=(*_ALWAYS_READ_ONLY, *_below(self.read_only, directory)),
+            blocked=(*paths.blocked_globs, *_list_below(self.hidden, directory)),
+            read_only=(*_ALWAYS_READ_ONLY, *_list_below(self.read_only, directory)),
         )
 
     def is_net_open(self) -> bool:
@@ -127,7 +127,7 @@ class Confinement:
         return rules.allow_net and "*" in rules.allowed_hosts and not rules.blocked_hosts
 
 
-def _below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
+def _list_below(paths: Sequence[str], directory: str) -> tuple[str, ...]:
     """Return globs for those paths that lie in a directory; what is odd in a name matches any."""
     top = os.path.realpath(directory)
     inside = [real for real in map(os.path.realpath, paths) if real.startswith(f"{top}/")]
@@ -142,11 +142,11 @@ def select_visible_tools(
     What could never be allowed is hidden; optional tools are shown to agents that name them,
     and what a run would have no use for is offered to nobody.
     """
-    return dict(_visible(tuple(registry.tools.values()), ceiling, rights))
+    return dict(_select_visible(tuple(registry.tools.values()), ceiling, rights))
 
 
 @functools.lru_cache(maxsize=256)
-def _visible(
+def _select_visible(
     tools: tuple[Tool, ...], ceiling: RuleSet, rights: Rights
 ) -> tuple[tuple[str, Tool], ...]:
     """Runs with the same tools under the same rules ask once."""

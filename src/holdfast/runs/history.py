@@ -14,7 +14,7 @@ _AROUND = 200
 _PART_CHARS = 200_000
 
 
-def history_tool(sessions: SessionManager) -> Tool:
+def make_history_tool(sessions: SessionManager) -> Tool:
     """Return the tool that searches the conversation it is called in."""
 
     @tool(effect="read", tags=("context", "optional"))
@@ -43,7 +43,7 @@ def search(messages: tuple[Message, ...] | list[Message], query: str, limit: int
     words = list(dict.fromkeys(query.casefold().split()))
     found: list[tuple[int, int, str]] = []
     for number, message in enumerate(messages, 1):
-        for who, text in _texts(message):
+        for who, text in _has_texts(message):
             plain = text.casefold()
             hits = [word for word in words if word in plain]
             if hits:
@@ -54,7 +54,7 @@ def search(messages: tuple[Message, ...] | list[Message], query: str, limit: int
     return [text for _, _, text in best]
 
 
-def _texts(message: Message) -> list[tuple[str, str]]:
+def _has_texts(message: Message) -> list[tuple[str, str]]:
     found = []
     for part in message.parts:
         if isinstance(part, TextPart):

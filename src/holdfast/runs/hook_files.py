@@ -16,12 +16,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import HoldfastError, NotFound, PermissionDenied
-from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome, points_matching
+from holdfast.hooks import Hook, HookLimits, Hooks, ScriptOutcome, match_points
 from holdfast.policy import CallRequest, PolicyBundle, PolicyStore, decide, parse_yaml
 from holdfast.settings import HOOKS_FOLDER as FOLDER
-from holdfast.skills import TrustStore, levels
+from holdfast.skills import TrustStore, list_levels
 from holdfast.tools import OpensReader, Program, SandboxedCommands, SandboxRunner, Workspace
 
 _TRUST_NAME: Final = "hooks"
@@ -114,7 +114,7 @@ class HookFiles:
         A command is the project's if a description in its folder gave it, or if it names a
         file in such a folder, of the directory or of one above it.
         """
-        places = [os.path.realpath(level / FOLDER) for level in levels(self._directory)]
+        places = [os.path.realpath(level / FOLDER) for level in list_levels(self._directory)]
         named = [place for place in places if any(word.startswith(f"{place}/") for word in argv)]
         if not named and tuple(argv) not in self._of_project:
             return True
@@ -142,7 +142,7 @@ class HookFiles:
         return [one for one in self.find() if one.source == "project"]
 
     def _project(self) -> tuple[Path | None, Path]:
-        places = levels(self._directory)
+        places = list_levels(self._directory)
         for level in places:
             if (level / FOLDER).is_dir():
                 return level / FOLDER, places[-1]
@@ -227,7 +227,7 @@ class ConfinedScripts:
         request = CallRequest(
             permission="hook", targets=(text,), target_kind="command", default="allow"
         )
-        decision = decide(request, bundle.ceiling_for(""))
+        decision = decide(request, bundle.find_ceiling(""))
         if decision.action != "allow":
             raise PermissionDenied(permission="hook", target=text, because=decision.explain())
         if not self._files.vouches_for(argv):
@@ -261,7 +261,7 @@ def _read_folder(
 ) -> list[HookFile]:
     try:
         workspace = Workspace(root)
-        names = [name for name in _names(workspace, folder, root) if name.endswith(".yaml")]
+        names = [name for name in _list_names(workspace, folder, root) if name.endswith(".yaml")]
     except HoldfastError as error:
         broken = HookFile(
             name=folder.name, path=str(folder), source=source, is_trusted=False, problem=str(error)
@@ -279,18 +279,18 @@ def _read(
         told = parse_yaml(data.decode("utf-8", "replace"))
         if told.mistakes:
             line, text = told.mistakes[0]
-            return _broken(bare, f"{path}:{line}: {text}")
+            return _mark_broken(bare, f"{path}:{line}: {text}")
         said = _Description.model_validate(told.content)
-        points_matching(said.point)
+        match_points(said.point)
     except ValidationError as error:
         first = error.errors()[0]
-        line = told.line_of(tuple(first["loc"]))
+        line = told.find_line(tuple(first["loc"]))
         where = ".".join(str(step) for step in first["loc"])
-        return _broken(bare, f"{path}:{line}: {where}: {first['msg']}")
+        return _mark_broken(bare, f"{path}:{line}: {where}: {first['msg']}")
     except HoldfastError as error:
-        return _broken(bare, f"{path}: {error}")
-    if said.guard and any("cancel" not in point.accepts for point in points_matching(said.point)):
-        return _broken(bare, f"{path}: {said.point} takes no cancel, so a guard cannot guard")
+        return _mark_broken(bare, f"{path}: {error}")
+    if said.guard and any("cancel" not in point.accepts for point in match_points(said.point)):
+        return _mark_broken(bare, f"{path}: {said.point} takes no cancel, so a guard cannot guard")
     real = os.path.realpath(path.parent)
     return HookFile(
         name=path.stem,
@@ -309,11 +309,11 @@ def _read(
     )
 
 
-def _broken(bare: HookFile, problem: str) -> HookFile:
+def _mark_broken(bare: HookFile, problem: str) -> HookFile:
     return msgspec.structs.replace(bare, problem=problem)
 
 
-def _names(workspace: Workspace, folder: Path, root: Path) -> list[str]:
+def _list_names(workspace: Workspace, folder: Path, root: Path) -> list[str]:
     entries = workspace.scandir(os.path.relpath(folder, root))
     return sorted(entry.name for entry in entries)[:_MOST_FILES]
 
@@ -323,12 +323,12 @@ def _digest(folder: Path, root: Path) -> str:
     try:
         workspace = Workspace(root)
         parts = []
-        for name in _names(workspace, folder, root):
+        for name in _list_names(workspace, folder, root):
             data = workspace.read(os.path.relpath(folder / name, root), max_bytes=_MOST_BYTES)
-            parts.append(f"{sha256_hex(name.encode())} {sha256_hex(data)}")
+            parts.append(f"{hash_sha256(name.encode())} {hash_sha256(data)}")
     except HoldfastError:
         return ""
-    return sha256_hex("\n".join(parts).encode())
+    return hash_sha256("\n".join(parts).encode())
 
 
 __all__ = ["ConfinedScripts", "HookFile", "HookFiles", "register_files"]

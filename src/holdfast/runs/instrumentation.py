@@ -30,9 +30,9 @@ from holdfast.hooks import (
     ToolAfterDiscovery,
     ToolBeforeDiscovery,
     Where,
-    text_of,
+    read_text_of,
 )
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, TextPart
 from holdfast.providers import (
     Delta,
@@ -49,7 +49,7 @@ from holdfast.sessions import Session
 from holdfast.skills import Skill
 from holdfast.tools import (
     Attendant,
-    NobodyAttends,
+    NoAttendant,
     ProgressSink,
     ProgressUpdate,
     Tool,
@@ -64,10 +64,10 @@ class Instrumentation(msgspec.Struct, frozen=True, kw_only=True):
     bus: Emitter = msgspec.field(default_factory=Silence)
     execution: ExecutionContext = msgspec.field(default_factory=ExecutionContext)
     where: Where = NOWHERE
-    attendant: Attendant = msgspec.field(default_factory=NobodyAttends)
+    attendant: Attendant = msgspec.field(default_factory=NoAttendant)
     """Who answers the questions of tools while a run goes on."""
 
-    def of_run(
+    def make_for_run(
         self, session_id: str, run_id: str, agent_path: str, *, correlation_id: str = ""
     ) -> Instrumentation:
         """Return the surroundings of one run."""
@@ -79,7 +79,7 @@ class Instrumentation(msgspec.Struct, frozen=True, kw_only=True):
         )
         return replace(self, where=where)
 
-    def progress_sink(self) -> ProgressSink:
+    def make_progress_sink(self) -> ProgressSink:
         """Return what tells subscribers how far a tool is."""
         loop = asyncio.get_running_loop()
 
@@ -120,7 +120,7 @@ _MOST_RETRIES = 3
 _EVENTS = ("model.requested", "model.failed", "model.text_delta", "model.reasoning_delta")
 
 
-def _ids_of(where: Where) -> dict[str, str]:
+def _read_ids_of(where: Where) -> dict[str, str]:
     """Say in which run a hook is asked."""
     return {
         "session_id": where.session_id,
@@ -156,7 +156,7 @@ class HookedModel(msgspec.Struct, frozen=True):
     @property
     def _ids(self) -> dict[str, str]:
         info = self.info
-        return {**_ids_of(self._where), "provider": info.provider, "model": info.model}
+        return {**_read_ids_of(self._where), "provider": info.provider, "model": info.model}
 
     def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, with the hooks around it; without hooks and subscribers, the model itself."""
@@ -165,10 +165,10 @@ class HookedModel(msgspec.Struct, frozen=True):
             ModelBeforeRequest, ModelAfterResponse, ModelError
         )
         if is_hooked or self._bus.wants(*_EVENTS):
-            return self._asked(request, deltas)
+            return self._ask(request, deltas)
         return self.inner.stream(request, deltas=deltas)
 
-    async def _asked(self, request: ModelRequest, deltas: bool) -> AsyncIterator[Delta]:
+    async def _ask(self, request: ModelRequest, deltas: bool) -> AsyncIterator[Delta]:
         """Yield the answer, asked for again as often as the hooks want, within a bound."""
         for attempt in range(_MOST_RETRIES + 1):
             is_last = attempt == _MOST_RETRIES
@@ -176,7 +176,7 @@ class HookedModel(msgspec.Struct, frozen=True):
             message: Message | None = None
             request_id = ""
             if given is not None:
-                message = self._message(given)
+                message = self._parse_message(given)
             else:
                 try:
                     async with OpenedStream(
@@ -189,7 +189,7 @@ class HookedModel(msgspec.Struct, frozen=True):
                             elif deltas:
                                 yield delta
                 except LLMError as error:
-                    message = await self._failed(error, can_retry=not is_last)
+                    message = await self._tell_failed(error, can_retry=not is_last)
             if message is not None:
                 message = await self._after(message, can_retry=not is_last)
             if message is not None:
@@ -234,7 +234,7 @@ class HookedModel(msgspec.Struct, frozen=True):
             return None
         return fired.payload.message
 
-    async def _failed(self, error: LLMError, *, can_retry: bool) -> Message | None:
+    async def _tell_failed(self, error: LLMError, *, can_retry: bool) -> Message | None:
         """Return what a hook puts in place of a failed answer, `None` to ask again."""
         if self._bus.wants("model.failed"):
             self._emit("model.failed", {"error": error.to_dict()})
@@ -242,12 +242,12 @@ class HookedModel(msgspec.Struct, frozen=True):
             raise error
         fired = await self._hooks.fire(ModelError(error=error.to_dict(), **self._ids))
         if isinstance(fired.verdict, Replace):
-            return self._message(fired.verdict)
+            return self._parse_message(fired.verdict)
         if isinstance(fired.verdict, Retry) and can_retry:
             return None
         raise error
 
-    def _message(self, given: Replace) -> Message:
+    def _parse_message(self, given: Replace) -> Message:
         """Make an answer from what a hook gave: a text, or a message as an object or JSON."""
         value = given.value
         if isinstance(value, dict) and "parts" in value:
@@ -259,12 +259,12 @@ class HookedModel(msgspec.Struct, frozen=True):
                     hook="replace", point=ModelBeforeRequest.point, detail=detail
                 ) from error
         if isinstance(value, Message):
-            return msgspec.structs.replace(value, id=new_id("msg"), role="assistant")
+            return msgspec.structs.replace(value, id=make_id("msg"), role="assistant")
         return Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id=self._where.session_id,
             role="assistant",
-            parts=(TextPart(text=text_of(value)),),
+            parts=(TextPart(text=read_text_of(value)),),
             provider="hook",
             stop_reason="stop",
         )
@@ -304,16 +304,16 @@ class HookedContextBuilder(msgspec.Struct, frozen=True):
         hooks = self._hooks
         if not hooks.is_empty and hooks.has(ContextBeforeBuild, ContextAfterBuild):
             chosen = functools.partial(build, session, agent, tools, skills, memories)
-            return self._asked(chosen, messages)
+            return self._ask(chosen, messages)
         return build(session, agent, tools, skills, memories, messages=messages)
 
-    async def _asked(
+    async def _ask(
         self,
         build: Callable[..., Coroutine[Any, Any, AgentContext]],
         messages: Sequence[Message] | None,
     ) -> AgentContext:
         if messages is not None and self._hooks.has(ContextBeforeBuild):
-            asked = ContextBeforeBuild(messages=tuple(messages), **_ids_of(self._where))
+            asked = ContextBeforeBuild(messages=tuple(messages), **_read_ids_of(self._where))
             messages = (await self._hooks.fire(asked)).payload.messages
         context = await build(messages=messages)
         if not self._hooks.has(ContextAfterBuild):
@@ -322,7 +322,7 @@ class HookedContextBuilder(msgspec.Struct, frozen=True):
             system_prompt=context.system_prompt,
             messages=tuple(context.messages),
             tools=tuple(sorted(context.tools)),
-            **_ids_of(self._where),
+            **_read_ids_of(self._where),
         )
         new = (await self._hooks.fire(built)).payload
         if new is built:

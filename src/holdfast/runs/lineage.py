@@ -141,7 +141,7 @@ def locate_run(
     spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
     parent = above.rights if above is not None else None
     if tool_ids is not None or skill_names is not None:
-        parent = _narrowed(parent, tool_ids, skill_names)
+        parent = _narrow(parent, tool_ids, skill_names)
     return RunPosition(
         above=above,
         path=path,
@@ -157,7 +157,7 @@ def locate_run(
     )
 
 
-def below(
+def list_below(
     agent: Agent | None,
     session: Session,
     *,
@@ -182,7 +182,7 @@ def below(
         path=at.path,
         rights=at.rights,
         sandbox=at.sandbox,
-        line=_line(at.rights, session, above),
+        line=_format_line(at.rights, session, above),
         shares=at.shares if shares is None else shares,
         root=(above.root if above is not None else "") or run_id,
         labels=tuple(sorted({*labels, *(above.labels if above is not None else ())})),
@@ -203,8 +203,8 @@ def derive_call_lineage(
         call_id=context.call_id,
         path=context.agent_path,
         rights=context.rights,
-        sandbox=_sandbox_of_call(context),
-        line=_line(context.rights, session, above),
+        sandbox=_find_sandbox_of_call(context),
+        line=_format_line(context.rights, session, above),
         shares=context.child_limits.shares,
         root=(above.root if above is not None else "") or context.run_id,
         labels=tuple(sorted(context.labels.seen)),
@@ -212,7 +212,7 @@ def derive_call_lineage(
     )
 
 
-def _sandbox_of_call(context: ToolContext) -> Sandbox:
+def _find_sandbox_of_call(context: ToolContext) -> Sandbox:
     if context.is_read_only:
         return "read-only"
     if context.has_network:
@@ -230,14 +230,16 @@ async def refresh_ancestor_rules(sessions: SessionManager, session: Session) -> 
     above = read_lineage(session)
     if above is None or not any(above.line):
         return session
-    rights = await _living(sessions, above.rights, above.line)
+    rights = await _find_living_rights(sessions, above.rights, above.line)
     if rights == above.rights:
         return session
     lineage = msgspec.structs.replace(above, rights=rights)
     return msgspec.structs.replace(session, metadata={**session.metadata, **lineage.to_metadata()})
 
 
-async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...]) -> Rights:
+async def _find_living_rights(
+    sessions: SessionManager, rights: Rights, line: tuple[str, ...]
+) -> Rights:
     own = rights.session
     if line and line[0]:
         try:
@@ -246,11 +248,11 @@ async def _living(sessions: SessionManager, rights: Rights, line: tuple[str, ...
             own = rights.session  # the session is gone; what held then holds
     parent = rights.parent
     if parent is not None and len(line) > 1:
-        parent = await _living(sessions, parent, line[1:])
+        parent = await _find_living_rights(sessions, parent, line[1:])
     return msgspec.structs.replace(rights, session=own, parent=parent)
 
 
-def _narrowed(
+def _narrow(
     parent: Rights | None,
     tool_ids: tuple[str, ...] | None,
     skill_names: tuple[str, ...] | None,
@@ -276,7 +278,7 @@ def _filtered(parent: Rights | None, only: Sequence[PermissionRule]) -> Rights:
     return Rights(agent=RuleSet(rules=tuple(only), is_filter=True), parent=parent, is_handed=True)
 
 
-def _line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:
+def _format_line(rights: Rights, session: Session, above: Lineage | None) -> tuple[str, ...]:
     """Name the session of each level: the first is this one's, the last are those above."""
     levels, level = 0, rights.parent
     while level is not None:

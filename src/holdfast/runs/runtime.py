@@ -26,17 +26,17 @@ from holdfast.errors import (
     RunInTheWay,
     UsageError,
 )
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, TokenUsage, ToolPart, sum_usage
 from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, read_lineage
 from holdfast.runs.services import RunServices
 from holdfast.runs.spending import Charge, without_cost
-from holdfast.runs.streaming import StreamItem, streamed
+from holdfast.runs.streaming import StreamItem, stream_model
 from holdfast.runs.turn import AgentTurn
 from holdfast.sessions import NewSession, OnBusy, Run, Session, SessionManager, compose
-from holdfast.skills import Skill, skill_tool
+from holdfast.skills import Skill, make_skill_tool
 from holdfast.tools import ToolRegistry
 from holdfast.turns import Outcome, Turn, finish, is_machine_fault
 
@@ -46,11 +46,11 @@ ToolLookup: TypeAlias = Callable[[Agent, Session], Awaitable[ToolRegistry]]
 TakeOver: TypeAlias = Callable[[Turn], Awaitable[Outcome | None]]
 
 
-async def _knows_nobody(_name: str) -> Agent | None:
+async def _find_no_agent(_name: str) -> Agent | None:
     return None
 
 
-async def _takes_nothing(_turn: Turn) -> Outcome | None:
+async def _take_nothing(_turn: Turn) -> Outcome | None:
     return None
 
 
@@ -72,16 +72,16 @@ class AgentRuntime:
         """What a turn does while another one is under way in its session."""
         self.opening: NewSession | None = None
         """The session of the next run, if it is to begin together with it."""
-        self.find_agent: AgentLookup = _knows_nobody
+        self.find_agent: AgentLookup = _find_no_agent
         """Finds the agents of runs that other processes left behind."""
         self.find_model: ModelLookup | None = None
         """Opens the models of those runs; without it they use the one that is here."""
         self.find_tools: ToolLookup | None = None
         """Finds the tools of those agents; without it they have those that are here."""
-        self.take_over: TakeOver = _takes_nothing
+        self.take_over: TakeOver = _take_nothing
         """Executes what they left behind that is no agent's run; `None` for all else."""
 
-    async def _left_behind(self, turn: Turn, agent: Agent) -> Agent:
+    async def _strip_left_behind(self, turn: Turn, agent: Agent) -> Agent:
         """Return the agent that a run was meant for; no other one has its rights.
 
         Raises:
@@ -97,7 +97,7 @@ class AgentRuntime:
             return found
         if turn.run.owner == self._services.turns.owner:
             raise NotFound(kind="agent", value=wanted)
-        raise turn.in_the_way()
+        raise turn.make_in_the_way()
 
     async def execute_agent(  # noqa: PLR0913 - one argument per thing a run needs
         self,
@@ -130,14 +130,14 @@ class AgentRuntime:
             raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
         services = self._services
         if skills and "skill" not in tools:
-            tools = tools.child([skill_tool(tuple(skills))], scope="skills")
+            tools = tools.child([make_skill_tool(tuple(skills))], scope="skills")
         if services.terms.on_ask == "park":
             scope = msgspec.structs.replace(scope, on_ask="park")
         began = services.clock.monotonic()
         # Most agents have no wrappers, and their runs nothing to wait for.
         text = await agent.prepare(user_message) if agent.is_wrapped else user_message
         message = compose(session.id, "user", text, services.clock.now())
-        own_id = run_id or new_id("run")
+        own_id = run_id or make_id("run")
         own: list[AgentTurn] = []
 
         def handler(turn: Turn) -> Awaitable[Outcome]:
@@ -172,7 +172,7 @@ class AgentRuntime:
                 raise
             raise _interrupted(agent, own_id, error) from error
         # Those at hand if it was executed here, else as they are stored.
-        messages: Sequence[Message] | None = own[-1].messages_as_stored() if own else None
+        messages: Sequence[Message] | None = own[-1].read_stored_messages() if own else None
         if messages is None:
             messages = await run_messages(services.sessions, run)
         took = services.clock.monotonic() - began
@@ -195,7 +195,7 @@ class AgentRuntime:
         taken = await self.take_over(turn)
         if taken is not None:
             return taken
-        who = await self._left_behind(turn, agent)
+        who = await self._strip_left_behind(turn, agent)
         model, charge = self._model, self._charge
         wanted = KeptRequest.of(turn.request.options).model or who.model
         if wanted and self.find_model is not None:
@@ -238,7 +238,7 @@ class AgentRuntime:
                 listener=listener,
             )
 
-        return streamed(start)
+        return stream_model(start)
 
     def _turn(  # noqa: PLR0913 - what one turn works with
         self,
@@ -256,7 +256,7 @@ class AgentRuntime:
         """Return a turn whose model and contexts ask the hooks."""
         above = read_lineage(session) if LINEAGE_KEY in session.metadata else None
         path = (*above.path, agent.name) if above is not None else (agent.name,)
-        around = self._services.instrumentation.of_run(
+        around = self._services.instrumentation.make_for_run(
             turn.session_id, turn.run.id, "/".join(path), correlation_id=turn.correlation_id
         )
         return AgentTurn(
@@ -321,7 +321,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         metadata["reason"] = run.reason
     is_done = last is not None and run.status == "completed"
     text = last.text if last is not None and is_done else ""
-    value = _value_of(agent, run, text) if is_done and agent.output is not None else None
+    value = _read_value_of(agent, run, text) if is_done and agent.output is not None else None
     return AgentResult(
         agent_name=agent.name,
         response=text,
@@ -340,7 +340,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
     )
 
 
-def _value_of(agent: Agent, run: Run, text: str) -> object:
+def _read_value_of(agent: Agent, run: Run, text: str) -> object:
     """Return the answer of a run as the agent's type.
 
     Raises:

@@ -29,8 +29,8 @@ from holdfast.policy import (
     Reservation,
     Share,
     SharedBudget,
-    narrower,
-    stricter,
+    choose_narrower,
+    choose_stricter,
 )
 from holdfast.providers import Model, ModelInfo, ModelRequest
 from holdfast.runs.children import list_runs_below, list_runs_below_session
@@ -61,7 +61,7 @@ Operator: TypeAlias = Callable[[], tuple[Budget, Budget]]
 """Says what the operator lets a run, and the agent in it, spend right now."""
 
 
-def _no_operator() -> tuple[Budget, Budget]:
+def _limit_nothing() -> tuple[Budget, Budget]:
     return NO_BUDGET, NO_BUDGET
 
 
@@ -81,7 +81,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     ledger: BudgetLedger = msgspec.field(default_factory=BudgetLedger)
     run: Budget = NO_BUDGET
     tenant: SharedBudget | None = None
-    operator: Operator = _no_operator
+    operator: Operator = _limit_nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Spending:
         self._scope = f"agent of {turn.run.id}"
         self._operator = budgets.operator
         self._own = (session, budgets.run, agent)
-        self.limits: tuple[Budget, ...] = self._limits_now()
+        self.limits: tuple[Budget, ...] = self._list_current_limits()
         self._began = clock.monotonic()
         self._worked_s = 0.0
 
@@ -134,16 +134,16 @@ class Spending:
             Share(scope=self._scope, session_id=session_id, run_id=run_id, budget=of_agent),
         )
 
-    def _limits_now(self) -> tuple[Budget, ...]:
+    def _list_current_limits(self) -> tuple[Budget, ...]:
         """The limits of all four scopes; the operator's hold beside those of run and agent."""
         session, run, agent = self._own
         of_run, of_agent = self._operator()
         shared = self._tenant.budget if self._tenant is not None else NO_BUDGET
-        return shared, session, stricter(run, of_run), stricter(agent, of_agent)
+        return shared, session, choose_stricter(run, of_run), choose_stricter(agent, of_agent)
 
     def _heed_reload(self) -> None:
         """Let limits hold that the operator has changed; what was spent stays."""
-        limits = self._limits_now()
+        limits = self._list_current_limits()
         if limits != self.limits:
             self.limits = limits
             self._ledger.limit(f"run {self._turn.run.id}", limits[2])
@@ -160,9 +160,9 @@ class Spending:
         top = await self._open_above(journal)
         if self._turn.is_resumed:
             # What began is taken up where it was, and not spent again.
-            pending = min(pending, await _not_begun(journal, [run.id]))
-            spent, self._worked_s = await _spent_before(journal, self._turn, pending)
-            spent += await _spent_below(journal, run.id)
+            pending = min(pending, await _count_not_begun(journal, [run.id]))
+            spent, self._worked_s = await _sum_spent_before(journal, self._turn, pending)
+            spent += await _sum_spent_below(journal, run.id)
             if self._tenant is not None:
                 await self._tenant.release_run(run.id)
         in_session = Amount(
@@ -173,8 +173,8 @@ class Spending:
         )
         _, of_session, of_run, of_agent = self.limits
         if of_session.has_limits and not self._ledger.is_open(f"session {session.id}"):
-            in_session += await _spent_below_session(journal, session.id)
-            in_session += await _nested_in(journal, session.id)
+            in_session += await _sum_spent_below_session(journal, session.id)
+            in_session += await _sum_nested(journal, session.id)
         chain = (
             (f"session {session.id}", of_session, top, in_session),
             (f"run {run.id}", of_run, f"session {session.id}", spent),
@@ -188,7 +188,7 @@ class Spending:
         parent = ""
         for share in self._above:
             known = self._ledger.is_open(share.scope)
-            spent = NOTHING if known else await _spent_in(journal, share)
+            spent = NOTHING if known else await _sum_spent_in(journal, share)
             self._ledger.open(share.scope, share.budget, parent=parent, spent=spent)
             parent = share.scope
         return parent
@@ -215,13 +215,13 @@ class Spending:
         self._check_time()
         left = self._ledger.left(self._scope)
         if self._tenant is not None:
-            left = narrower(left, await self._tenant.left())
+            left = choose_narrower(left, await self._tenant.left())
         most = request.max_output_tokens or model.info.max_output_tokens
         amount = Amount(calls=1)
         if left != Left():
             counted = model.count_tokens(request)
-            price = self._price(model, charge) if left.cost_pico_usd is not None else None
-            output = _affordable(left, counted, most, price)
+            price = self._make_price(model, charge) if left.cost_pico_usd is not None else None
+            output = _compute_affordable(left, counted, most, price)
             cost = price(counted, output) if price is not None else 0
             amount = Amount(calls=1, tokens=counted + output, cost_pico_usd=cost)
             if output < most:
@@ -239,17 +239,17 @@ class Spending:
     @property
     def seconds_left(self) -> float | None:
         """How long the run may go on working; `None` without limit."""
-        limit = self._time_limit()
-        return None if limit is None else max(0.0, limit - self._worked())
+        limit = self._compute_time_limit()
+        return None if limit is None else max(0.0, limit - self._sum_worked())
 
-    def time_left(self) -> float | None:
+    def compute_time_left(self) -> float | None:
         """Return `seconds_left`, for whoever asks later."""
         return self.seconds_left
 
-    def out_of_time(self) -> BudgetExceeded:
+    def make_out_of_time(self) -> BudgetExceeded:
         """The error of a run that has worked too long."""
-        limit = self._time_limit()
-        used, shown = f"{self._worked():.1f} s", f"{limit} s"
+        limit = self._compute_time_limit()
+        used, shown = f"{self._sum_worked():.1f} s", f"{limit} s"
         return BudgetExceeded(kind="time", scope=f"run {self._turn.run.id}", used=used, limit=shown)
 
     # --- tool calls -------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Spending:
         if self._tenant is not None and held.shared:
             await self._tenant.settle(held.shared, actual)
 
-    def _price(self, model: Model, charge: Charge) -> Callable[[int, int], int] | None:
+    def _make_price(self, model: Model, charge: Charge) -> Callable[[int, int], int] | None:
         """Return the price of so many tokens in and out, from whichever model is the dearest.
 
         Raises:
@@ -295,9 +295,9 @@ class Spending:
 
         def price(tokens_in: int, tokens_out: int) -> int:
             usage = TokenUsage(input=tokens_in, output=tokens_out)
-            return round(max(_charged(info, charge, usage).cost_usd for info in infos) * PICO)
+            return round(max(_charge(info, charge, usage).cost_usd for info in infos) * PICO)
 
-        probes = [_charged(info, charge, TokenUsage(input=1)) for info in infos]
+        probes = [_charge(info, charge, TokenUsage(input=1)) for info in infos]
         is_known = all(probe.metadata.get("cost") != "unknown" for probe in probes)
         is_uncounted = charge is without_cost and model.info.is_llm
         if is_known and not is_uncounted:
@@ -317,14 +317,14 @@ class Spending:
     def _check_time(self) -> None:
         left = self.seconds_left
         if left is not None and left <= 0:
-            raise self.out_of_time()
+            raise self.make_out_of_time()
 
-    def _time_limit(self) -> float | None:
+    def _compute_time_limit(self) -> float | None:
         """The shortest of all limits: nobody works longer than whoever started it may."""
         levels = (*self.limits, *[share.budget for share in self._above])
         return min((b.max_wall_s for b in levels if b.max_wall_s is not None), default=None)
 
-    def _worked(self) -> float:
+    def _sum_worked(self) -> float:
         return self._worked_s + self._clock.monotonic() - self._began
 
 
@@ -344,7 +344,7 @@ def read_session_budget(session: Session) -> Budget:
         raise UsageError(detail=detail) from error
 
 
-def _charged(info: ModelInfo, charge: Charge, usage: TokenUsage) -> Message:
+def _charge(info: ModelInfo, charge: Charge, usage: TokenUsage) -> Message:
     return charge(
         Message(
             id="",
@@ -357,7 +357,7 @@ def _charged(info: ModelInfo, charge: Charge, usage: TokenUsage) -> Message:
     )
 
 
-def _affordable(
+def _compute_affordable(
     left: Left, counted: int, most: int, price: Callable[[int, int], int] | None
 ) -> int:
     """Return how many tokens of output fit; too many, if not even a short answer does."""
@@ -378,10 +378,10 @@ def _affordable(
     return output if output >= min(_LEAST_OUTPUT, most) else most
 
 
-async def _spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amount, float]:
+async def _sum_spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amount, float]:
     """Return what a run spent before it was interrupted, and how long it worked."""
-    events = await _events_of(journal, turn.session_id, turn.run.id, turn.run.queued_at)
-    return _without(_spent_by(events), pending), _worked(events)
+    events = await _list_events(journal, turn.session_id, turn.run.id, turn.run.queued_at)
+    return _without(_sum_spent_by(events), pending), _measure_worked(events)
 
 
 def _without(spent: Amount, pending: int) -> Amount:
@@ -389,7 +389,7 @@ def _without(spent: Amount, pending: int) -> Amount:
     return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls - pending))
 
 
-async def _events_of(
+async def _list_events(
     journal: Journal,
     session_id: str,
     run_id: str,
@@ -403,25 +403,25 @@ async def _events_of(
     return events
 
 
-async def _spent_below(journal: Journal, run_id: str) -> Amount:
+async def _sum_spent_below(journal: Journal, run_id: str) -> Amount:
     """Return what all runs spent that a run started, directly or through others."""
     spent, children = NOTHING, await list_runs_below(journal, run_id)
     for child in children:
-        events = await _events_of(journal, child.session_id, child.id, child.queued_at)
-        spent += _spent_by(events)
-    return _without(spent, await _not_begun(journal, [child.id for child in children]))
+        events = await _list_events(journal, child.session_id, child.id, child.queued_at)
+        spent += _sum_spent_by(events)
+    return _without(spent, await _count_not_begun(journal, [child.id for child in children]))
 
 
-async def _spent_below_session(journal: Journal, session_id: str) -> Amount:
+async def _sum_spent_below_session(journal: Journal, session_id: str) -> Amount:
     """Return what was spent in all sessions that were started from one."""
     rows = await list_runs_below_session(journal, session_id)
     spent = NOTHING
     for one in {row.session_id for row in rows} - {session_id}:
-        spent += await _spent_in_session(journal, one)
-    return _without(spent, await _not_begun(journal, [row.id for row in rows]))
+        spent += await _sum_spent_in_session(journal, one)
+    return _without(spent, await _count_not_begun(journal, [row.id for row in rows]))
 
 
-async def _not_begun(journal: Journal, run_ids: Sequence[str]) -> int:
+async def _count_not_begun(journal: Journal, run_ids: Sequence[str]) -> int:
     """Count the calls of runs that were asked for and did not begin: they wait for a person."""
     if not run_ids:
         return 0
@@ -429,7 +429,7 @@ async def _not_begun(journal: Journal, run_ids: Sequence[str]) -> int:
     where = (Condition("id", "in", tuple(run_ids)), Condition("status", "in", _UNDER_WAY))
     for found in await journal.rows(RowQuery(projection=RUNS, where=where, limit=len(run_ids))):
         run, waiting = found.row, set[str]()
-        for event in await _events_of(journal, run.session_id, run.id, run.queued_at, _CALLS):
+        for event in await _list_events(journal, run.session_id, run.id, run.queued_at, _CALLS):
             fact = event.decode()
             if isinstance(fact, MessageCreated):
                 waiting |= {part.call_id for part in fact.message.tool_calls if _is_open(part)}
@@ -445,7 +445,7 @@ def _is_open(part: ToolPart) -> bool:
     return part.state == "pending"
 
 
-async def _spent_in_session(journal: Journal, session_id: str) -> Amount:
+async def _sum_spent_in_session(journal: Journal, session_id: str) -> Amount:
     session = await journal.row(SESSIONS, session_id, session_id)
     if session is None:
         return NOTHING
@@ -454,10 +454,10 @@ async def _spent_in_session(journal: Journal, session_id: str) -> Amount:
         tokens=session.total_tokens,
         calls=session.model_calls,
         tool_calls=session.tool_calls,
-    ) + await _nested_in(journal, session_id)
+    ) + await _sum_nested(journal, session_id)
 
 
-async def _nested_in(journal: Journal, session_id: str) -> Amount:
+async def _sum_nested(journal: Journal, session_id: str) -> Amount:
     """Return the calls that other calls of a session made, such as a batch's.
 
     The session itself counts only what its messages ask for.
@@ -468,20 +468,20 @@ async def _nested_in(journal: Journal, session_id: str) -> Amount:
     return Amount(tool_calls=count)
 
 
-async def _spent_in(journal: Journal, share: Share) -> Amount:
+async def _sum_spent_in(journal: Journal, share: Share) -> Amount:
     """Return what the journal says was spent in a scope, and below it."""
     if not share.run_id:
-        own = await _spent_in_session(journal, share.session_id)
-        return own + await _spent_below_session(journal, share.session_id)
+        own = await _sum_spent_in_session(journal, share.session_id)
+        return own + await _sum_spent_below_session(journal, share.session_id)
     query = RowQuery(projection=RUNS, where=(Condition("id", "=", share.run_id),), limit=1)
-    spent = await _spent_below(journal, share.run_id)
+    spent = await _sum_spent_below(journal, share.run_id)
     for found in await journal.rows(query):
         run = found.row
-        spent += _spent_by(await _events_of(journal, run.session_id, run.id, run.queued_at))
+        spent += _sum_spent_by(await _list_events(journal, run.session_id, run.id, run.queued_at))
     return spent
 
 
-def _spent_by(events: Sequence[Event]) -> Amount:
+def _sum_spent_by(events: Sequence[Event]) -> Amount:
     spent = NOTHING
     for event in events:
         if event.kind in _NESTED:
@@ -499,7 +499,7 @@ def _spent_by(events: Sequence[Event]) -> Amount:
     return spent
 
 
-def _worked(events: Sequence[Event]) -> float:
+def _measure_worked(events: Sequence[Event]) -> float:
     """Add up the times between a beginning and the last thing that happened before the next."""
     total, begun, last = 0.0, None, 0.0
     for event in events:

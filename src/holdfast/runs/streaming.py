@@ -80,7 +80,7 @@ class StartedRun:
             self._followers.remove(heard)
 
 
-async def streamed(
+async def stream_model(
     start: Callable[[Callable[[StreamItem], None]], Coroutine[Any, Any, AgentResult]],
 ) -> AsyncGenerator[StreamItem, None]:
     """Start a run with a listener and yield what it hears; leaving early cancels the run.

@@ -37,9 +37,9 @@ from holdfast.context import (
     render_state,
 )
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
-from holdfast.ids import new_id
-from holdfast.messages import GrowingMessages, Message, Part, ToolPart, stored
-from holdfast.providers import CallEvents, Finished, Model, ModelRequest, closed, is_outage
+from holdfast.ids import make_id
+from holdfast.messages import GrowingMessages, Message, Part, ToolPart, strip_session
+from holdfast.providers import CallEvents, Finished, Model, ModelRequest, close_stream, is_outage
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
@@ -93,7 +93,7 @@ class AgentTurn:
         self._turn = turn
         self._model, self._charge = model, charge
         around = services.instrumentation
-        building = services.context.for_turn()
+        building = services.context.prepare_for_turn()
         self._context = HookedContextBuilder(building, around.hooks, around.where)
         self._session_id, self._run_id = turn.session_id, turn.run.id
         kept = turn.request.options
@@ -118,7 +118,7 @@ class AgentTurn:
         self._path = services.instrumentation.where.agent_path or agent.name
         self._hearing = CallEvents(agent.name)
 
-    def messages_as_stored(self) -> list[Message] | None:
+    def read_stored_messages(self) -> list[Message] | None:
         """Return the messages of this run, or `None` where the journal may have others."""
         turn = self._turn
         may_differ = self._was_compacted or turn.was_redacted or turn.cancelled.is_set()
@@ -156,7 +156,7 @@ class AgentTurn:
                     pending=sum(one.state == "pending" for one in self._messages.last.tool_calls),
                 )
                 self._is_limited = spending is not None
-                return await self._loop(session, at, spending)
+                return await self._make_loop(session, at, spending)
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
@@ -180,11 +180,13 @@ class AgentTurn:
                 if not self._calls.runner.is_idle:
                     await asyncio.shield(self._calls.runner.aclose())
 
-    async def _loop(self, session: Session, at: RunPosition, spending: Spending | None) -> Outcome:
+    async def _make_loop(
+        self, session: Session, at: RunPosition, spending: Spending | None
+    ) -> Outcome:
         try:
             if STATE_MARK in self._agent.prompt:
                 await self._render_prompt(session, at, spending)
-            compactor = self._compactor(spending)
+            compactor = self._make_compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
                 if calls:
@@ -201,7 +203,7 @@ class AgentTurn:
                     if self._output is None or await self._fits(last, self._output):
                         return TurnCompleted(result={"message_id": last.id})
                 elif self._steps >= self._agent.steps:
-                    return TurnFailed(error=self._out_of_steps().to_dict())
+                    return TurnFailed(error=self._make_out_of_steps().to_dict())
                 else:
                     self._steps += 1
                     calls = await self._ask_model(compactor, spending)
@@ -252,7 +254,7 @@ class AgentTurn:
         self._agent = named
         if context.labels.new:
             # Before the model reads it: the taint has to outlive this turn.
-            await self._turn.append(*context.labels.unkept(), agent_path=self._path)
+            await self._turn.append(*context.labels.list_unkept(), agent_path=self._path)
 
     async def _open_calls(
         self, session: Session, at: RunPosition, spending: Spending | None
@@ -275,11 +277,11 @@ class AgentTurn:
                 inherited=at.above.labels if at.above is not None else (),
                 spending=spending,
                 skill_names=self._scope.skill_names,
-                before=self._calls_before() if turn.is_resumed else (),
+                before=self._list_calls_before() if turn.is_resumed else (),
             )
         )
 
-    def _calls_before(self) -> list[ToolPart]:
+    def _list_calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
         return [
             part
@@ -295,7 +297,7 @@ class AgentTurn:
         self._messages.extend(sent)
         return bool(sent)
 
-    def _compactor(self, spending: Spending | None) -> Compactor:
+    def _make_compactor(self, spending: Spending | None) -> Compactor:
         """Return what makes room; what that costs is reserved like every call."""
         services, model = self._services, self._model
         if spending is not None:
@@ -320,7 +322,7 @@ class AgentTurn:
         build = self._request
         request = await build(self._session, self._messages)
         if compactor.is_needed(request, self._messages):
-            await self._make_room(compactor.make_room(self._conversation(), build, self._turn))
+            await self._make_room(compactor.make_room(self._make_conversation(), build, self._turn))
             request = await build(self._session, self._messages)
         attempt = 1
         while True:
@@ -331,13 +333,13 @@ class AgentTurn:
             except LLMContextTooLong:
                 if attempt > MOST_ATTEMPTS:
                     raise
-                talk = self._conversation()
+                talk = self._make_conversation()
                 more = compactor.make_more_room(talk, build, self._turn, attempt)
                 await self._make_room(more)
                 request = await build(self._session, self._messages)
                 attempt += 1
 
-    def _conversation(self) -> Conversation:
+    def _make_conversation(self) -> Conversation:
         return Conversation(
             session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
         )
@@ -379,20 +381,22 @@ class AgentTurn:
             if seconds is None:
                 answer = await self._answer(request)
             else:
-                answer = await self._in_time(request, spending, seconds)
+                answer = await self._run_in_time(request, spending, seconds)
             return await self._add(answer)
         finally:
             if held is not None:
                 await asyncio.shield(spending.after_model(held, answer))
 
-    async def _in_time(self, request: ModelRequest, spending: Spending, seconds: float) -> Message:
+    async def _run_in_time(
+        self, request: ModelRequest, spending: Spending, seconds: float
+    ) -> Message:
         """Return the model's answer, if it comes before the run's time is over."""
         try:
             async with asyncio.timeout(seconds) as timer:
                 return await self._answer(request)
         except TimeoutError:
             if timer.expired():
-                raise spending.out_of_time() from None
+                raise spending.make_out_of_time() from None
             raise
 
     async def _answer(self, request: ModelRequest) -> Message:
@@ -411,7 +415,7 @@ class AgentTurn:
                         if isinstance(delta, Finished):
                             return self._charge(delta.message)
                 finally:
-                    await closed(stream)
+                    await close_stream(stream)
             finally:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
@@ -510,29 +514,29 @@ class AgentTurn:
         calls: tuple[ToolPart, ...] = ()
         for part in message.parts:
             if not part.id:
-                part = msgspec.structs.replace(part, id=new_id("prt"))
+                part = msgspec.structs.replace(part, id=make_id("prt"))
             if isinstance(part, ToolPart):
                 known = self._call_ids
                 if known is None:
-                    known = self._call_ids = self._known_call_ids()
+                    known = self._call_ids = self._list_known_call_ids()
                 # Behind a summary not all are at hand.
                 is_partial = self._session.compacted_at > 0
                 if not part.call_id or is_partial or part.call_id in known:
-                    part = msgspec.structs.replace(part, call_id=new_id("call"))
+                    part = msgspec.structs.replace(part, call_id=make_id("call"))
                 known.add(part.call_id)
                 calls += (part,)
             parts.append(part)
         is_answer = message.role == "assistant"
         named = msgspec.structs.replace(
             message,
-            id=message.id or new_id("msg"),
+            id=message.id or make_id("msg"),
             session_id=self._session_id,
             run_id=self._run_id,
             agent=self._agent.name if is_answer else message.agent,
             parts=tuple(parts),
             time_created=message.time_created or self._services.clock.now(),
         )
-        fact, path = MessageCreated(message=stored(named)), self._path if is_answer else ""
+        fact, path = MessageCreated(message=strip_session(named)), self._path if is_answer else ""
         if may_wait or (is_answer and not calls and not self._is_limited):
             self._turn.defer(fact, agent_path=path)
         else:
@@ -540,7 +544,7 @@ class AgentTurn:
         self._messages.append(named)
         return calls
 
-    def _known_call_ids(self) -> set[str]:
+    def _list_known_call_ids(self) -> set[str]:
         """The ids of all calls that are at hand; a turn without calls need not know them."""
         return {
             part.call_id
@@ -556,7 +560,7 @@ class AgentTurn:
             parts.append(done.get(part.call_id, part) if isinstance(part, ToolPart) else part)
         self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
 
-    def _out_of_steps(self) -> BudgetExceeded:
+    def _make_out_of_steps(self) -> BudgetExceeded:
         return BudgetExceeded(
             kind="step",
             scope=f"agent {self._agent.name}",

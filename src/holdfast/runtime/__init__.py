@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
-    from holdfast.runtime.run_kinds import session_begun_by as session_begun_by
+    from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
     from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
-    from holdfast.runtime.storage import whole_file as whole_file
+    from holdfast.runtime.storage import open_whole_file as open_whole_file
     from holdfast.runtime.storage import write_whole as write_whole
     from holdfast.runtime.tenants import ErasedUser as ErasedUser
     from holdfast.runtime.tenants import delete_directory as delete_directory
@@ -56,10 +56,10 @@ else:
             "egress": "EgressService",
             "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
-            "run_kinds": "session_begun_by",
+            "run_kinds": "name_begun_session",
             "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
-            "storage": "UsageReport whole_file write_whole",
+            "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "transfer": "export_session import_session",

@@ -15,7 +15,7 @@ from holdfast.policy import (
     ApprovalAnswered,
     ApprovalRequested,
     ApprovalStatus,
-    same_person,
+    is_same_person,
     seal_approval,
     settles,
 )
@@ -98,15 +98,15 @@ class ApprovalService:
                     limit=_PAGE,
                 )
             )
-            rows = [msgspec.structs.replace(k.row, status=k.row.status_at(now)) for k in page]
+            rows = [msgspec.structs.replace(k.row, status=k.row.find_status_at(now)) for k in page]
             rows = [row for row in rows if status in (None, row.status)]
-            found += rows if status != "open" else await self._of_living_runs(rows)
+            found += rows if status != "open" else await self._select_of_living_runs(rows)
             if len(page) < _PAGE:
                 break
             after = (page[-1].row.time, page[-1].key)
         return found[:limit]
 
-    async def _of_living_runs(self, rows: list[Approval]) -> list[Approval]:
+    async def _select_of_living_runs(self, rows: list[Approval]) -> list[Approval]:
         runs = {row.run_id: await self._turns.find(row.run_id) for row in rows}
         return [row for row in rows if (run := runs[row.run_id]) is None or not run.has_ended]
 
@@ -115,14 +115,14 @@ class ApprovalService:
 
         What it promises and raises stands at the operation `approvals.get`.
         """
-        row = await self._approval(approval_id)
+        row = await self._make_approval(approval_id)
         numbers = [row.requested_at, *(vote.session_seq for vote in row.votes)]
         events = await self._journal.store.read(row.session_id, seqs=numbers)
         facts = [event.decode() for event in events]
         [asked] = [fact for fact in facts if isinstance(fact, ApprovalRequested)]
         return ApprovalDetails(
             approval=row,
-            status=row.status_at(self._journal.clock.now()),
+            status=row.find_status_at(self._journal.clock.now()),
             asked=asked,
             answers=tuple(fact for fact in facts if isinstance(fact, ApprovalAnswered)),
         )
@@ -141,7 +141,7 @@ class ApprovalService:
         What it promises and raises stands at the operation `approvals.approve`.
         """
         details = await self.get(approval_id)
-        rules = _rules_of(details) if always else ()
+        rules = _list_rules(details) if always else ()
         if always and arguments is not None:
             raise UsageError(detail="`always` and other arguments cannot go together.")
         row = details.approval
@@ -178,13 +178,13 @@ class ApprovalService:
             raise UsageError(detail="An answer needs the name of who gives it.")
         if details.status == "expired":
             # The run asks again when it goes on; without this it would wait forever.
-            await self._turns.wake(row.run_id, cause=f"{row.id} expired", is_for_anyone=True)
+            await self._turns.wake(row.run_id, cause=f"{row.id} expired", is_for_any_process=True)
         if details.status != "open":
             raise ApprovalExpired(approval_id=row.id, because=f"it is {details.status}")
         run = await self._turns.find(row.run_id)
         if run is not None and run.has_ended:
             raise ApprovalExpired(approval_id=row.id, because=f"its run is {run.status}")
-        if any(same_person(vote.by, answer.by) for vote in row.votes):
+        if any(is_same_person(vote.by, answer.by) for vote in row.votes):
             raise ApprovalExpired(approval_id=row.id, because=f"{answer.by} has answered already")
         facts: list[Payload] = [answer]
         if answer.rules:
@@ -192,19 +192,19 @@ class ApprovalService:
         cause = f"{answer.by} said: {answer.verdict}"
         if settles(row, answer):
             # Answer and wake-up are one: no crash can leave a run that waits for what is there.
-            await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True, answers=facts)
+            await self._turns.wake(row.run_id, cause=cause, is_for_any_process=True, answers=facts)
         else:
             origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
             await self._journal.append(row.session_id, facts, origin=origin)
-            if (await self._approval(row.id)).status != "open":
+            if (await self._make_approval(row.id)).status != "open":
                 # Somebody else answered at the same moment, and together it was enough.
-                await self._turns.wake(row.run_id, cause=cause, is_for_anyone=True)
-        row = await self._approval(row.id)
+                await self._turns.wake(row.run_id, cause=cause, is_for_any_process=True)
+        row = await self._make_approval(row.id)
         if row.status != "open":
             await self._runs.tell_above(row.session_id, cause, answer.rules, answer.by)
         return row
 
-    async def _approval(self, approval_id: str) -> Approval:
+    async def _make_approval(self, approval_id: str) -> Approval:
         query = RowQuery(projection=APPROVALS, where=(Condition("id", "=", approval_id),), limit=1)
         found = await self._journal.rows(query)
         if not found:
@@ -213,7 +213,7 @@ class ApprovalService:
 
     async def questions(self) -> list[OpenQuestion]:
         """Return everything that waits for a person: consent first, then the oldest run."""
-        found = [_consent(await self.get(row.id)) for row in await self.find()]
+        found = [_make_consent(await self.get(row.id)) for row in await self.find()]
         return [*found, *(await self._open_calls())]
 
     async def _open_calls(self) -> list[OpenQuestion]:
@@ -228,7 +228,7 @@ class ApprovalService:
             run = keyed.row
             records = await read_records(self._journal, run.session_id, after=run.queued_at)
             found += [
-                _question(run, call_id, record)
+                _make_question(run, call_id, record)
                 for call_id, record in records.items()
                 if record.is_waiting
             ]
@@ -267,7 +267,7 @@ class ApprovalService:
 
     async def _wake_with(self, question: OpenQuestion, answer: Payload, cause: str) -> Run:
         run = await self._turns.wake(
-            question.run_id, cause=cause, is_for_anyone=True, answers=[answer]
+            question.run_id, cause=cause, is_for_any_process=True, answers=[answer]
         )
         await self._runs.tell_above(question.session_id, cause)
         return run
@@ -280,7 +280,7 @@ class ApprovalService:
         raise NotFound(kind="open question", value=call_id)
 
 
-def _rules_of(details: ApprovalDetails) -> tuple[PermissionRule, ...]:
+def _list_rules(details: ApprovalDetails) -> tuple[PermissionRule, ...]:
     if details.asked.rules:
         return details.asked.rules
     what = (
@@ -291,7 +291,7 @@ def _rules_of(details: ApprovalDetails) -> tuple[PermissionRule, ...]:
     raise UsageError(detail=f"There is no `always` for {details.approval.id}: {what}.")
 
 
-def _consent(details: ApprovalDetails) -> OpenQuestion:
+def _make_consent(details: ApprovalDetails) -> OpenQuestion:
     row, asked = details.approval, details.asked
     return OpenQuestion(
         id=row.id,
@@ -310,7 +310,7 @@ def _consent(details: ApprovalDetails) -> OpenQuestion:
     )
 
 
-def _question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
+def _make_question(run: Run, call_id: str, record: CallRecord) -> OpenQuestion:
     if record.parked is not None and record.answered is None:
         tool, reason, request = record.parked.tool, record.parked.reason, record.parked.request
     else:

@@ -43,9 +43,9 @@ class ArtifactService:
         from holdfast.artifacts import ArtifactActor  # noqa: PLC0415 - a room of its own
 
         actor = ArtifactActor(tenant=self.tenant, subject="owner", user=LOCAL_USER, is_admin=True)
-        return await self.acting_for(actor)
+        return await self.act_for(actor)
 
-    async def acting_for(self, actor: ArtifactActor) -> ArtifactStore:
+    async def act_for(self, actor: ArtifactActor) -> ArtifactStore:
         """Return the store in somebody's name.
 
         Raises:

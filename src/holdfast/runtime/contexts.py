@@ -42,18 +42,18 @@ class ContextService:
         self._memory = memory
         self._toolbox = toolbox
 
-    async def of_session(self, session_id: str, agent_name: str | Agent) -> AgentContext:
+    async def read_of_session(self, session_id: str, agent_name: str | Agent) -> AgentContext:
         """Return what a model would see if a turn began now; raises NotFound."""
         session = await self._sessions.get_session(session_id)
-        agent = await self._runs.agent_for(agent_name, session)
+        agent = await self._runs.resolve_agent(agent_name, session)
         await self._runs.check_policies()
         at = locate_run(agent, session)
-        tools = await self._toolbox.tools_for(agent, at)
+        tools = await self._toolbox.select_tools_for(agent, at)
         return await self._runs.context.build_agent_context(
             session,
             agent,
             select_visible_tools(tools, NO_RULES, at.rights),
-            await self._skills.offered_in(session),
+            await self._skills.list_offered_in(session),
             await self._memory.would_recall(session),
         )
 

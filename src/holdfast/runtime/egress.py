@@ -9,7 +9,7 @@ from holdfast.clock import Clock
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import Rights
 from holdfast.runs import Confinement
-from holdfast.tools import HostRates, Lookup, system_lookup
+from holdfast.tools import HostRates, Lookup, look_up_host
 
 if TYPE_CHECKING:
     from holdfast.tools import EgressProxy, HostGrant
@@ -28,7 +28,7 @@ class EgressService:
         journal: Journal,
         confinement: Confinement,
         clock: Clock,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup = look_up_host,
     ) -> None:
         """Keep facts in this journal, and hold programs to the operator's rules."""
         self._journal = journal

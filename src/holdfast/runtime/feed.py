@@ -109,7 +109,7 @@ class SharedFeed:
     async def follow_all(self, *, after: int | None = None) -> AsyncGenerator[Event, None]:
         """Yield the events of all sessions after a `seq` (`None`: from now on), without end."""
         topic = await self._join("")
-        place = await self._journal.last_seq() if after is None else after
+        place = await self._journal.read_last_seq() if after is None else after
         try:
             while True:
                 found = topic.after(place)
@@ -137,7 +137,7 @@ class SharedFeed:
 
     async def _join(self, session_id: str) -> _Topic:
         if self._reader is None or self._reader.done():
-            now = await self._journal.last_seq()
+            now = await self._journal.read_last_seq()
             if self._reader is None or self._reader.done():
                 self._read = now
                 self._topics.clear()

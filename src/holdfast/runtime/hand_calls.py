@@ -9,11 +9,11 @@ import msgspec
 from holdfast.agents import AgentRegistry, KeptRequest, RunRequest
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, RunInTheWay, UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, ToolPart
 from holdfast.policy import NO_BUDGET, Budget, OnAsk, Rights, RuleSet
 from holdfast.runs import CallScope, read_lineage
-from holdfast.runtime.run_kinds import called_tool
+from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager, compose
@@ -75,7 +75,7 @@ class HandCallService:
         await self._toolbox.find(name)
         await self._runs.check_policies()  # wrong ones are told before anything is kept
         session = await self._sessions.get_session(
-            session_id or await self._runs.session_for(f"Call of {name}", run_id)
+            session_id or await self._runs.find_session_for(f"Call of {name}", run_id)
         )
         asked = compose(session.id, "user", f"Call the tool {name}.", self._journal.clock.now())
         kept = KeptRequest(on_ask=on_ask, budget=budget or NO_BUDGET)
@@ -104,7 +104,7 @@ class HandCallService:
         if name and known is None:
             return name
         run = known or await self._turns.get(run_id)
-        called = await called_tool(self._journal, run)
+        called = await find_called_tool(self._journal, run)
         if not called:
             raise UsageError(detail=f"{run_id} is no run of a call by hand.")
         if name not in ("", called):
@@ -123,7 +123,7 @@ class HandCallService:
                 return await self._call_or_close(turn, wanted, is_recorded=False)
             outcome = await self.take_over(turn)
             if outcome is None:
-                raise turn.in_the_way()
+                raise turn.make_in_the_way()
             return outcome
 
         while True:
@@ -199,7 +199,7 @@ class HandCallService:
                 has_network=above is None or above.sandbox == "network",
                 approver=services.approver,
                 terms=self._runs.terms(kept.on_ask),
-                instrumentation=services.instrumentation.of_run(session.id, turn.run.id, ""),
+                instrumentation=services.instrumentation.make_for_run(session.id, turn.run.id, ""),
                 inherited=above.labels if above is not None else (),
                 spending=spending,
                 given=GIVEN_BY_HAND,
@@ -222,7 +222,7 @@ class HandCallService:
     async def _ask(self, turn: Turn, name: str, arguments: JsonObject) -> list[Message]:
         """Write down the request and the call, as an agent's turn would have them."""
         now = self._journal.clock.now()
-        call = ToolPart(id=new_id("prt"), call_id=new_id("call"), tool=name, input=arguments)
+        call = ToolPart(id=make_id("prt"), call_id=make_id("call"), tool=name, input=arguments)
         asks = compose(turn.session_id, "assistant", [call], now)
         for message in (turn.request.message, asks):
             if message is not None:

@@ -31,10 +31,10 @@ from holdfast.runs import (
 from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.settings import Settings
 from holdfast.skills import TrustStore
-from holdfast.tools import Attendant, NobodyAttends
+from holdfast.tools import Attendant, NoAttendant
 
 _LAST_WORDS_S = 5.0
-_NOBODY = NobodyAttends()
+_NOBODY = NoAttendant()
 
 
 class HookService:

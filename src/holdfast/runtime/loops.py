@@ -39,7 +39,7 @@ from holdfast.orchestration.loop import (
     parse_run_file,
 )
 from holdfast.runtime.artifacts import ArtifactService
-from holdfast.runtime.run_kinds import session_begun_by
+from holdfast.runtime.run_kinds import name_begun_session
 from holdfast.runtime.runs import RunService
 from holdfast.sessions import (
     MessagePartUpdated,
@@ -118,12 +118,12 @@ class LoopService:
         What it promises and raises stands at the operation `loops.run`.
         """
         chosen = await self._set_up(options or LoopOptions())
-        run = await self._loop_run(goal, run_id, chosen)
+        run = await self._find_loop_run(goal, run_id, chosen)
         session = await self._sessions.get_session(run.session_id)
 
         async def handler(turn: Turn) -> Outcome:
             if turn.run.id != run.id:
-                raise turn.in_the_way()
+                raise turn.make_in_the_way()
             kept = await self._as_begun(chosen, turn.request.options)
             return await self._drive(turn, session, kept, listener)
 
@@ -156,7 +156,7 @@ class LoopService:
 
         What it promises and raises stands at the operation `loops.state`.
         """
-        run = await self._known_loop(run_id)
+        run = await self._find_known_loop(run_id)
         return fold(await self._journal.read_all(run.session_id), run.id)
 
     async def report(self, run_id: str) -> LoopReport:
@@ -164,7 +164,7 @@ class LoopService:
 
         What it promises and raises stands at the operation `loops.report`.
         """
-        run = await self._known_loop(run_id)
+        run = await self._find_known_loop(run_id)
         state = await self.state(run_id)
         if state.report and run.has_ended and run.status != "cancelled":
             return msgspec.convert(state.report, LoopReport)
@@ -191,7 +191,7 @@ class LoopService:
 
         What it promises and raises stands at the operation `loops.replay`.
         """
-        run = await self._known_loop(run_id)
+        run = await self._find_known_loop(run_id)
         events = list(await self._journal.read_all(run.session_id))
         steps = {}
         for event in events:
@@ -206,7 +206,7 @@ class LoopService:
 
     async def export(self, run_id: str, target: str | os.PathLike[str]) -> int:
         """Write a loop as one `run-<id>.jsonl` and return the number of its lines."""
-        run = await self._known_loop(run_id)
+        run = await self._find_known_loop(run_id)
         files = self._run_files(run)
         await files.track_all()
         return await files.write_all(Path(target))
@@ -269,16 +269,16 @@ class LoopService:
             model=chosen.model or str(kept.get("model", "")),
         )
 
-    async def _loop_run(self, goal: str, run_id: str, options: LoopSetup) -> Run:
+    async def _find_loop_run(self, goal: str, run_id: str, options: LoopSetup) -> Run:
         """Return the run of a loop: the known one, woken if it waits, or a new one."""
         sessions = self._sessions
         known = await self._turns.find(run_id) if run_id else None
         if known is None:
-            goal = goal.strip() or await self._goal_of(options.continues)
+            goal = goal.strip() or await self._find_goal(options.continues)
             if not goal:
                 raise UsageError(detail="Say what to do: a loop needs a goal.")
             title = " ".join(goal.split())[:60]
-            session_id = session_begun_by(run_id)
+            session_id = name_begun_session(run_id)
             with contextlib.suppress(AlreadyExists):
                 await sessions.create_session(
                     title, directory=self._settings.workspace, session_id=session_id
@@ -300,7 +300,7 @@ class LoopService:
             return await self._turns.wake(known.id, cause="resumed")
         return known
 
-    async def _goal_of(self, ended: str) -> str:
+    async def _find_goal(self, ended: str) -> str:
         """The goal of a loop that another one is to go on with.
 
         Raises:
@@ -315,7 +315,7 @@ class LoopService:
             raise UsageError(detail=f"The run {ended} has reached its goal.")
         return report.goal
 
-    async def _known_loop(self, run_id: str) -> Run:
+    async def _find_known_loop(self, run_id: str) -> Run:
         run = await self._turns.get(run_id)
         if run.agent != LOOP_AGENT:
             detail = f"The run {run_id} is one of agent {run.agent or 'build'}, not of a loop."
@@ -373,7 +373,7 @@ class LoopService:
         options = ArtifactOptions(
             media_type="text/markdown", kind="agent_output", tags=("loop-report",)
         )
-        await store.acting_for(actor, turn).save(
+        await store.act_for(actor, turn).save(
             f"reports/run-{turn.run.id}.md", content, options=options
         )
 

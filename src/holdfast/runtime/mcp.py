@@ -77,7 +77,7 @@ class McpService:
                     name=name,
                     endpoint=endpoint,
                     workspace=workspace,
-                    token=self._token,
+                    token=self._read_token,
                     policies=lambda: store.bundle,
                     open_process=self._processes.open_process,
                     open_egress=self._egress.open_for_server,
@@ -117,7 +117,7 @@ class McpService:
         if self._manager is not None:
             await self._manager.aclose()
 
-    def _token(self, variable: str) -> str:
+    def _read_token(self, variable: str) -> str:
         """The token in a variable, which is kept out of sight from now on."""
         # Tokens come from the environment and the secrets files, all else from our settings.
         secret = replace(load_settings(), settings=self._settings).secret(variable)

@@ -52,7 +52,7 @@ class MemoryService:
         """Keep memories in this directory, on this tenant's account."""
         self._settings = settings
         self._base_dir = base_dir
-        self._file = self._place()
+        self._file = self._find_place()
         self._sessions = sessions
         self._journal = sessions.journal
         self._models = models
@@ -79,9 +79,9 @@ class MemoryService:
             session = await self._sessions.get_session(session_id)
             project, user = session.project_id, session.owner
         identity = Identity(tenant=self._tenant, user=user or _USER, project=project)
-        return self._manager.acting_for(identity)
+        return self._manager.act_for(identity)
 
-    async def of_session(self, session_id: str) -> tuple[str, MemoryManager]:
+    async def read_of_session(self, session_id: str) -> tuple[str, MemoryManager]:
         """Return the whole id of a session, and the manager that acts for its project."""
         if session_id:
             session_id = (await self._sessions.get_session(session_id)).id
@@ -155,7 +155,7 @@ class MemoryService:
         from holdfast.memory import Identity, MemoryFilter  # noqa: PLC0415 - loaded by now
 
         user = Identity(tenant=self._tenant, user=subject)
-        manager = (await self.manager()).acting_for(user)
+        manager = (await self.manager()).act_for(user)
         where = MemoryFilter(include_superseded=True)
         count = 0
         while page := await manager.list_memories("", where, limit=500, scopes=("user",)):
@@ -175,7 +175,7 @@ class MemoryService:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _place(self) -> Path | None:
+    def _find_place(self) -> Path | None:
         """The file that tells whether anything was ever remembered, without asking the room."""
         url = self._settings.storage.url
         if not url:
@@ -221,13 +221,13 @@ class MemoryService:
         from holdfast.memory import (  # noqa: PLC0415 - a room of its own, often unused
             RemoteEmbedder,
             UnreadyEmbedder,
-            local_embedder,
+            make_local_embedder,
         )
 
         name = self._settings.memory.embedder
         provider, mark, model = name.partition(":")
         if not mark:
-            return self._noted(local_embedder(name))
+            return self._wrap_noted(make_local_embedder(name))
         registry = self._models.registry
         config = await registry.get_provider(provider)
         embedder = RemoteEmbedder(
@@ -241,9 +241,9 @@ class MemoryService:
         reason = LLMAuthError(
             provider=provider, detail="there is none", key_env=config.key_env or "its key"
         )
-        return self._noted(UnreadyEmbedder(embedder.model_id, embedder.dimension, reason))
+        return self._wrap_noted(UnreadyEmbedder(embedder.model_id, embedder.dimension, reason))
 
-    def _noted(self, embedder: MemoryEmbedder) -> MemoryEmbedder:
+    def _wrap_noted(self, embedder: MemoryEmbedder) -> MemoryEmbedder:
         """Warn if an embedder lacks something, and say what to do."""
         from holdfast.memory import UnreadyEmbedder  # noqa: PLC0415 - loaded by now
 
@@ -262,13 +262,13 @@ class MemoryService:
 
         A key is sent only to the address that it is configured for.
         """
-        from holdfast.memory import local_again, remote_again  # noqa: PLC0415 - loaded by now
+        from holdfast.memory import reopen_local_embedder, reopen_remote_embedder  # noqa: PLC0415 - loaded by now
 
-        local = await local_again(space)
+        local = await reopen_local_embedder(space)
         if local is not None or not space.base_url or not self._settings.memory.asks_former:
             return local
-        endpoint = await self._models.registry.endpoint_at(space.base_url, name=space.provider)
-        return remote_again(space, endpoint, self._models.rate_limiter)
+        endpoint = await self._models.registry.find_endpoint_at(space.base_url, name=space.provider)
+        return reopen_remote_embedder(space, endpoint, self._models.rate_limiter)
 
     async def _remember(
         self, manager: MemoryManager, session: Session, messages: Sequence[Message], scope: Scope

@@ -74,22 +74,24 @@ class ModelService:
             NotFound, LLMAuthError, MissingExtra, UsageError: see `providers.create_model`.
         """
         if not isinstance(wanted, str):
-            return ReadyModel(model=wanted, charge=_unknown if wanted.info.is_llm else _free)
+            return ReadyModel(
+                model=wanted, charge=_report_unknown if wanted.info.is_llm else _price_free
+            )
         name, known = wanted or self._settings.model.name or "", self._ready
         if name not in known:
             # Runs that begin together would each look for a server, and each ask its model
             # how it calls tools.
             async with self._once:
                 if name not in known:
-                    known[name] = await self._opened(name)
+                    known[name] = await self._open(name)
         return known[name]
 
-    async def _opened(self, name: str) -> ReadyModel:
+    async def _open(self, name: str) -> ReadyModel:
         first = await resolve_model(self.registry, name)
         chain = [first]
         if first.model.info.is_llm:
             chain += [await resolve_model(self.registry, other) for other in self.fallback_models]
-        models = [self._resilient(resolution) for resolution in chain]
+        models = [self._make_resilient(resolution) for resolution in chain]
         return ReadyModel(
             model=FallbackModel(models, on_event=note_event) if chain[1:] else models[0],
             charge=self._charge_by_provider(chain) if chain[1:] else self._charge_for(first),
@@ -132,7 +134,7 @@ class ModelService:
         if registry is not None:
             await registry.close()
 
-    def _resilient(self, resolution: Resolution) -> Model:
+    def _make_resilient(self, resolution: Resolution) -> Model:
         if not resolution.model.info.is_llm:
             return resolution.model
         if self._breakers is None:
@@ -150,11 +152,11 @@ class ModelService:
     def _charge_by_provider(self, chain: Sequence[Resolution]) -> Charge:
         """Charge each answer as the provider that gave it does, whichever that was."""
         charges = {found.model.info.provider: self._charge_for(found) for found in chain}
-        return lambda message: charges.get(message.provider, _unknown)(message)
+        return lambda message: charges.get(message.provider, _report_unknown)(message)
 
     def _charge_for(self, resolution: Resolution) -> Charge:
         if resolution.provider.is_local or not resolution.model.info.is_llm:
-            return _free
+            return _price_free
         if self._accountant is None:
             self._accountant = Accountant()
         accountant, api_url = self._accountant, str(resolution.provider.base_url or "")
@@ -170,10 +172,10 @@ class ModelService:
         return charge
 
 
-def _unknown(message: Message) -> Message:
+def _report_unknown(message: Message) -> Message:
     """Say that nobody knows what a model object's answer cost, so that budgets can refuse."""
     return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
 
 
-def _free(message: Message) -> Message:
+def _price_free(message: Message) -> Message:
     return message

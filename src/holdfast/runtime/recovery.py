@@ -18,7 +18,7 @@ from holdfast.agents import KeptRequest, RunRequest
 from holdfast.errors import HoldfastError
 from holdfast.journal import Condition, RowQuery
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
-from holdfast.runtime.run_kinds import called_tool
+from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.sessions import RUNS, Run, request_of
 from holdfast.sessions import events as facts
 
@@ -102,7 +102,7 @@ class RecoveryService:
             return lambda: runtime.loops.run("", run_id=run.id)
         if run.agent.startswith(AGENT_PREFIX):
             return lambda: runtime.workflows.resume(run.id)
-        if await called_tool(runtime.journal, run):
+        if await find_called_tool(runtime.journal, run):
             return lambda: runtime.hand_calls.call("", {}, session_id="", run_id=run.id)
         kept = KeptRequest.of((await request_of(runtime.journal, run)).options)
         if kept.starter is not None:

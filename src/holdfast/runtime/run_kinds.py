@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.canonical import digest
 from holdfast.errors import UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Journal
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.sessions import Run, request_of
@@ -15,13 +15,13 @@ from holdfast.turns import TurnQueue
 _MADE_HERE: Final = len("run_") + 26
 
 
-def session_begun_by(run_id: str) -> str:
+def name_begun_session(run_id: str) -> str:
     """Return the id of the session that a run begins; without a run, that of any new one.
 
     It follows from the run's id: all who begin the run at the same time begin one session.
     """
     if not run_id:
-        return new_id("ses")
+        return make_id("ses")
     if run_id.startswith("run_") and len(run_id) == _MADE_HERE:
         # Its time stays in it, so that sessions sort as they began.
         return f"ses_{run_id.removeprefix('run_')}"
@@ -39,13 +39,13 @@ async def check_is_agents(turns: TurnQueue, journal: Journal, run_id: str) -> No
         return
     if known.agent == LOOP_AGENT or known.agent.startswith(AGENT_PREFIX):
         raise UsageError(detail=f"The run {run_id} is one of {known.agent!r}, not of an agent.")
-    if await called_tool(journal, known):
+    if await find_called_tool(journal, known):
         # Whoever consented to this call did not consent to what an agent would do next.
         detail = f"The run {run_id} is a call by hand: only `tools.call` goes on with it."
         raise UsageError(detail=detail)
 
 
-async def called_tool(journal: Journal, run: Run) -> str:
+async def find_called_tool(journal: Journal, run: Run) -> str:
     """Return the name of the tool that a run calls by hand, nothing for all other runs."""
     if run.agent:
         return ""

@@ -25,11 +25,11 @@ from holdfast.agents import (
     hear_nothing,
     make_title,
 )
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, RunIdReused, UsageError
 from holdfast.hooks import Where
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Journal
 from holdfast.messages import ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
@@ -53,12 +53,12 @@ from holdfast.runs import (
     locate_run,
     read_lineage,
     run_messages,
-    streamed,
+    stream_model,
 )
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
-from holdfast.runtime.run_kinds import check_is_agents, session_begun_by
+from holdfast.runtime.run_kinds import check_is_agents, name_begun_session
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import (
@@ -66,22 +66,22 @@ from holdfast.sessions import (
     Run,
     Session,
     SessionManager,
-    new_session,
+    make_new_session,
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools import Approver, NobodyApproves, ToolRegistry
+from holdfast.tools import Approver, NoApprover, ToolRegistry
 from holdfast.turns import TurnQueue
 
 DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
-_NOBODY = NobodyApproves()
+_NOBODY = NoApprover()
 _Hearer: TypeAlias = Callable[[ChildPiece], None]
 
 
-async def _no_check() -> None:
+async def _check_nothing() -> None:
     """There are no policies."""
 
 
@@ -120,7 +120,7 @@ class RunService:
         """The builder of all contexts; put another one in its place to change its steps."""
         self.approver: Approver | None = None
         """Who answers when a call asks; nobody unless set."""
-        self.check_policies: Callable[[], Awaitable[object]] = _no_check
+        self.check_policies: Callable[[], Awaitable[object]] = _check_nothing
         """Raises where a policy file is wrong, before anything is kept."""
         self.take_over: TakeOver | None = None
         """Executes runs that were left behind and are no agent's."""
@@ -185,7 +185,7 @@ class RunService:
         """
         if request.hear_children is None and request.starter is None:
             return await self._see_through(request, listener)
-        with self._hearing(request) as chosen:
+        with self._open_hearing(request) as chosen:
             return await self._see_through(chosen, _to_both(chosen, listener))
 
     async def _see_through(self, chosen: RunRequest, hear: Listener) -> AgentResult:
@@ -227,7 +227,7 @@ class RunService:
             below = hear if with_children else None
             return await self.execute(replace(request, hear_children=below), hear)
 
-        return streamed(start)
+        return stream_model(start)
 
     async def start(self, request: RunRequest, listener: Listener = hear_nothing) -> Run:
         """Begin a run in the background and return it, as soon as it is queued.
@@ -241,9 +241,9 @@ class RunService:
         if not request.run_id and not request.place and isinstance(request.message, str):
             # Nobody can have begun it before: its session begins in the transaction of the run.
             title = make_title(request.message)
-            opening = new_session(title, directory=self._settings.workspace)
+            opening = make_new_session(title, directory=self._settings.workspace)
             request = replace(request, new_session=opening)
-        run_id = request.run_id or new_id("run")
+        run_id = request.run_id or make_id("run")
         started = self._started.get(run_id)
         if started is None:
             started = self._started[run_id] = StartedRun(listener)
@@ -254,9 +254,9 @@ class RunService:
             started.task = asyncio.create_task(
                 self.execute(replace(request, run_id=run_id), started.hear)
             )
-            started.task.add_done_callback(partial(self._ended, run_id))
+            started.task.add_done_callback(partial(self._make_ended, run_id))
         while True:
-            seq = await self._journal.last_seq()
+            seq = await self._journal.read_last_seq()
             run = await self._turns.find(run_id)
             if run is not None:
                 return run
@@ -292,7 +292,7 @@ class RunService:
                     yield item
         yield await self.result(run_id)
 
-    def _ended(self, run_id: str, task: asyncio.Task[AgentResult]) -> None:
+    def _make_ended(self, run_id: str, task: asyncio.Task[AgentResult]) -> None:
         started = self._started.pop(run_id, None)
         if started is not None:
             started.end()
@@ -314,18 +314,18 @@ class RunService:
         """Return an agent by name; raises NotFound."""
         return await self._agents.require(name)
 
-    async def agent_for(self, agent: str | Agent, session: Session) -> Agent:
+    async def resolve_agent(self, agent: str | Agent, session: Session) -> Agent:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):
             return agent
         return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
 
-    async def session_for(self, title: str, run_id: str) -> str:
+    async def find_session_for(self, title: str, run_id: str) -> str:
         """Return the id of the session of a run; one that is not there yet begins now."""
         known = await self._turns.find(run_id) if run_id else None
         if known is not None:
             return known.session_id
-        session_id = session_begun_by(run_id)
+        session_id = name_begun_session(run_id)
         with contextlib.suppress(AlreadyExists):
             await self._sessions.create_session(
                 title, directory=self._settings.workspace, session_id=session_id
@@ -357,16 +357,16 @@ class RunService:
         self, session_id: str, cause: str, rules: Sequence[PermissionRule] = (), by: str = ""
     ) -> None:
         """Let rules hold for the whole line, and wake the runs that wait for one below."""
-        above = await self._above(session_id)
+        above = await self._list_above(session_id)
         if above is not None and rules:
             await add_rules_above(self._journal, above, rules, by)
         while above is not None:
             run = await self._turns.find(above.run_id) if above.run_id else None
             if run is not None and run.status == "parked":
-                await self._turns.wake(run.id, cause=cause, is_for_anyone=True)
-            above = await self._above(above.session_id)
+                await self._turns.wake(run.id, cause=cause, is_for_any_process=True)
+            above = await self._list_above(above.session_id)
 
-    async def _above(self, session_id: str) -> Lineage | None:
+    async def _list_above(self, session_id: str) -> Lineage | None:
         """Who started the runs of a session, as long as it is there."""
         try:
             return read_lineage(await self._sessions.get_session(session_id))
@@ -411,30 +411,32 @@ class RunService:
             opening = None
         elif opening is None and not request.session_id and not run_id:
             # In the transaction of its first run; before that, where the run may be there.
-            opening = new_session(make_title(request.message), directory=self._settings.workspace)
+            opening = make_new_session(
+                make_title(request.message), directory=self._settings.workspace
+            )
         if opening is not None:
             session = opening.as_of(self._journal.clock.now())
         else:
-            session = await self._session_of(request)
+            session = await self._find_session(request)
         agent = request.agent
         if not isinstance(agent, Agent):
-            agent = await self.agent_for(agent, session)
+            agent = await self.resolve_agent(agent, session)
         if opening is None and run_id:
-            request = await self._resuming(request, agent)
+            request = await self._make_resuming(request, agent)
         if self._is_unchecked:
             await self.check_policies()
             self._is_unchecked = False
         at = locate_run(agent, session)
-        runtime = await self._runtime_for(request, agent, at)
+        runtime = await self._make_runtime(request, agent, at)
         runtime.opening = opening
-        tools = await self._toolbox.tools_for(agent, at)
+        tools = await self._toolbox.select_tools_for(agent, at)
         # Skills of a folder are for agents that can load them, and for runs that name them.
         skills = self._skills.registered
         if tools.find("skill") is not None or request.skill_names:
-            skills = await self._skills.offered_in(session)
+            skills = await self._skills.list_offered_in(session)
         if not run_id and is_observed:
             # Whoever listens wants to know which run it is about to be.
-            run_id = new_id("run")
+            run_id = make_id("run")
         execute = partial(
             runtime.execute_agent,
             agent,
@@ -449,7 +451,7 @@ class RunService:
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
         return session.id, partial(self._hooks.lives.run, agent, where, request.message, execute)
 
-    async def _runtime_for(
+    async def _make_runtime(
         self, request: RunRequest, agent: Agent, at: RunPosition
     ) -> AgentRuntime:
         """Return what executes a request, with the model, the consents and the limits of it."""
@@ -475,15 +477,17 @@ class RunService:
 
     async def _find_tools(self, agent: Agent, session: Session) -> ToolRegistry:
         """Return the tools of the agent of a run that was left behind."""
-        return await self._toolbox.tools_for(agent, locate_run(agent, session))
+        return await self._toolbox.select_tools_for(agent, locate_run(agent, session))
 
-    async def _session_of(self, request: RunRequest) -> Session:
+    async def _find_session(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
         new = request.new_session
         if new is not None:
             with contextlib.suppress(AlreadyExists):
                 await self._journal.append(new.id, [new.created], must_be_new=True)
-        place = request.place or await self.session_for(make_title(request.message), request.run_id)
+        place = request.place or await self.find_session_for(
+            make_title(request.message), request.run_id
+        )
         return await self._turns.executor.look_up(place)
 
     async def _check_names(self, request: RunRequest) -> None:
@@ -496,14 +500,14 @@ class RunService:
         if request.session_id:
             session = await self._sessions.get_session(request.session_id)
         else:
-            new = request.new_session or new_session("New", directory=self._settings.workspace)
+            new = request.new_session or make_new_session("New", directory=self._settings.workspace)
             session = new.as_of(self._journal.clock.now())
-        agent = await self.agent_for(request.agent, session)
+        agent = await self.resolve_agent(request.agent, session)
         await self.check_policies()
-        tools = await self._toolbox.tools_for(agent, locate_run(agent, session))
-        request.check_names(tools, await self._skills.offered_in(session))
+        tools = await self._toolbox.select_tools_for(agent, locate_run(agent, session))
+        request.check_names(tools, await self._skills.list_offered_in(session))
 
-    async def _resuming(self, request: RunRequest, agent: Agent) -> RunRequest:
+    async def _make_resuming(self, request: RunRequest, agent: Agent) -> RunRequest:
         """Return a request with the model that its run began with, unless it names another.
 
         What one agent was allowed, no other was: only the same one goes on with a run.
@@ -538,7 +542,7 @@ class RunService:
         began = await request_of(self._journal, known)
         kept = KeptRequest.of(began.options) if "call" not in began.options else UNLIMITED
         if kept.message_hash:
-            is_same = kept.message_hash == sha256_hex(request.message.encode())
+            is_same = kept.message_hash == hash_sha256(request.message.encode())
         elif began.message is None:
             return  # its content was removed: there is nothing left to compare
         else:
@@ -549,13 +553,13 @@ class RunService:
         if not is_same:
             raise RunIdReused(run_id=known.id)
 
-    def _hearing(self, request: RunRequest) -> AbstractContextManager[RunRequest]:
+    def _open_hearing(self, request: RunRequest) -> AbstractContextManager[RunRequest]:
         """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
         starter = request.starter.run_id if request.starter is not None else ""
         hear = request.hear_children or self._hearers.get(starter)
         if hear is None:
             return contextlib.nullcontext(request)
-        return _heard(request, hear, self._hearers)
+        return _listen(request, hear, self._hearers)
 
 
 def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
@@ -563,14 +567,16 @@ def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
     kept = request.kept(at.above.starter if at.above is not None else None)
     if agent.is_wrapped and request.run_id and request.must_repeat:
         # What is stored is the message that its wrappers made of this one.
-        return replace(kept, message_hash=sha256_hex(request.message.encode()))
+        return replace(kept, message_hash=hash_sha256(request.message.encode()))
     return kept
 
 
 @contextlib.contextmanager
-def _heard(request: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]) -> Iterator[RunRequest]:
+def _listen(
+    request: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]
+) -> Iterator[RunRequest]:
     # Children name the run that started them, so it has to have a name before it begins.
-    run_id = request.run_id or new_id("run")
+    run_id = request.run_id or make_id("run")
     before = hearers.get(run_id)
     hearers[run_id] = hear
     try:

@@ -54,11 +54,11 @@ from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
 from holdfast.settings import (
     Settings,
-    config_error,
     list_governing_places,
     list_secret_places,
     load_settings,
-    unvouched_settings,
+    make_config_error,
+    make_unvouched_settings,
 )
 from holdfast.skills import TrustStore
 from holdfast.state import STATE
@@ -185,7 +185,7 @@ class Runtime:
     def _build_limits(self) -> None:
         """What confines every run: policies, network, sandbox, budgets."""
         settings = self.settings
-        unvouched = unvouched_settings(settings, self.base_dir)
+        unvouched = make_unvouched_settings(settings, self.base_dir)
         self.policies = PolicyStore(
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
@@ -232,7 +232,7 @@ class Runtime:
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
         self.hooks = HookService(
-            settings, self.journal, trust, self.loaded_policies, self.processes
+            settings, self.journal, trust, self.load_policies_once, self.processes
         )
         self.skills = SkillService(settings, trust)
         self.memory = MemoryService(
@@ -243,7 +243,7 @@ class Runtime:
             self.base_dir,
             self.journal,
             self.redactor,
-            self.loaded_policies,
+            self.load_policies_once,
             self.processes,
             self.egress,
         )
@@ -284,7 +284,7 @@ class Runtime:
             self.sessions, self.turns, self.runs, self.agents, self.toolbox
         )
         self.runs.take_over = self.hand_calls.take_over
-        self.runs.check_policies = self.loaded_policies
+        self.runs.check_policies = self.load_policies_once
 
     def _build_orchestration(self) -> None:
         """Everything that starts runs of its own, and what looks after the records."""
@@ -356,8 +356,10 @@ class Runtime:
         if not tokens:
             return builder
         # Whatever fits the budget is shown, as the journal says; a token has four characters.
-        shown = builder.replacing(MemoriesStep(max_chars=max(MemoriesStep.MAX_CHARS, 4 * tokens)))
-        return shown.adding(RecallStep(self.memory.recall), after="history")
+        shown = builder.with_replacement(
+            MemoriesStep(max_chars=max(MemoriesStep.MAX_CHARS, 4 * tokens))
+        )
+        return shown.with_step(RecallStep(self.memory.recall), after="history")
 
     # --- opening and closing ----------------------------------------------------------
 
@@ -418,7 +420,7 @@ class Runtime:
             return chains
         return self.journal.store
 
-    async def loaded_policies(self) -> PolicyStore:
+    async def load_policies_once(self) -> PolicyStore:
         """Return the policies in force, read with the first call.
 
         Raises:
@@ -452,8 +454,8 @@ class Runtime:
             return
         # Who loaded the settings did not know of this directory, and what is noted there.
         settings = self.settings
-        doubts = unvouched_settings(settings, self.base_dir).mistakes(
+        doubts = make_unvouched_settings(settings, self.base_dir).mistakes(
             lambda: (*list_governing_places(settings), *list_secret_places(settings))
         )
         if doubts:
-            raise config_error(doubts)
+            raise make_config_error(doubts)

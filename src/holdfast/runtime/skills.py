@@ -52,7 +52,7 @@ class SkillService:
         found = {skill.name: skill for skill in self._library.find(directory).offered}
         return tuple({**found, **self._own}.values())
 
-    async def offered_in(self, session: Session) -> tuple[Skill, ...]:
+    async def list_offered_in(self, session: Session) -> tuple[Skill, ...]:
         """Return the skills that may be loaded in a session."""
         if not self._library.has_any(session.directory):
             return tuple(self._own.values())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.errors import PermissionDenied
 from holdfast.hooks import Hooks
 from holdfast.journal import Journal
-from holdfast.sessions import new_session
+from holdfast.sessions import make_new_session
 from holdfast.settings import Settings
 from holdfast.state import (
     FULL_ACCESS,
@@ -70,7 +70,7 @@ class StateService:
                     tenant=self._tenant,
                     user=user or _USER,
                     # That of sessions in this workspace.
-                    project=new_session(
+                    project=make_new_session(
                         "State", directory=self._settings.workspace
                     ).created.project_id,
                 ),

@@ -122,7 +122,7 @@ class StorageService:
             export_layout_files(self._sessions),
             export_execution_files(self._sessions),
             export_agent_files(self._agents),
-            self._memory_files(),
+            self._iterate_memory_files(),
         )
         count = 0
         for files in parts:
@@ -141,10 +141,10 @@ class StorageService:
             session = await self._sessions.get_session(session_id)
             await self._count_session(ledger, session.id)
         else:
-            async for each in self._all_sessions():
+            async for each in self._iterate_all_sessions():
                 await self._count_session(ledger, each)
         scopes: tuple[LedgerScope, ...] = ("agent", "run", "session", "model")
-        by = {f"by_{scope}": ledger.all_of(scope) for scope in scopes}
+        by = {f"by_{scope}": ledger.read_all_of(scope) for scope in scopes}
         return UsageReport(total=ledger.of("all"), **by)
 
     async def clean_up(self, policy: RetentionPolicy) -> RetentionReport:
@@ -169,7 +169,7 @@ class StorageService:
             for one in page.items:
                 known = msgspec.json.format(msgspec.json.encode(one), indent=2) + b"\n"
                 await asyncio.to_thread(write_whole, folder / f"{one.id}.json", known)
-                with whole_file(folder / f"{one.id}.bin") as file:
+                with open_whole_file(folder / f"{one.id}.bin") as file:
                     async for piece in store.stream(one.id):
                         await asyncio.to_thread(file.write, piece)
                 count += 2
@@ -182,19 +182,19 @@ class StorageService:
         query = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=_MOST_ROWS)
         return [keyed.row.digest for keyed in await self._journal.rows(query)]
 
-    async def _memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
+    async def _iterate_memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
         """Yield storage/memory/{session}/{id}.json; `-` stands for memories of no session."""
         if not await asyncio.to_thread(lambda: self._memory.has_any):
             return
         manager = await self._memory.manager()
         after = ""
-        while page := await manager.all_memories(limit=_PAGE, after=after):
+        while page := await manager.list_all_memories(limit=_PAGE, after=after):
             for entry in page:
                 content = msgspec.json.format(msgspec.json.encode(entry), indent=2)
                 yield f"storage/memory/{entry.session_id or '-'}/{entry.id}.json", content + b"\n"
             after = page[-1].id
 
-    async def _all_sessions(self) -> AsyncGenerator[str, None]:
+    async def _iterate_all_sessions(self) -> AsyncGenerator[str, None]:
         cursor = ""
         while True:
             page = await self._sessions.list_sessions(
@@ -240,14 +240,14 @@ def _charge_of(message: Message) -> Charge:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def open_whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file, readable by its owner only, that is seen complete or not at all.
 
     Raises:
         UsageError: the place cannot be written; nothing is left behind.
     """
     try:
-        with private_files.whole_file(path) as file:
+        with private_files.open_whole_file(path) as file:
             yield file
     except OSError as error:
         raise UsageError(detail=f"{path} cannot be written: {error.strerror}") from error
@@ -255,8 +255,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is seen complete or not at all."""
-    with whole_file(path) as file:
+    with open_whole_file(path) as file:
         file.write(content)
 
 
-__all__ = ["StorageService", "UsageReport", "whole_file", "write_whole"]
+__all__ = ["StorageService", "UsageReport", "open_whole_file", "write_whole"]

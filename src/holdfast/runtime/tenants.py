@@ -141,7 +141,7 @@ async def _delete_artifacts(runtime: Runtime, subject: str) -> int:
         project_id="",
         is_admin=True,
     )
-    store = await runtime.artifacts.acting_for(actor)
+    store = await runtime.artifacts.act_for(actor)
     found: list[str] = []
     cursor, is_more = "", True
     while is_more:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.agents import Agent, AgentRegistry, ToolReference
 from holdfast.clock import Clock
 from holdfast.errors import AgentToolMissing, AlreadyExists, NotFound
-from holdfast.policy import Rights, RuleSet, has_fixed_part, name_matches, same_permission
+from holdfast.policy import Rights, RuleSet, has_fixed_part, is_same_permission, name_matches
 from holdfast.runs import Confinement, RunPosition
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
@@ -23,10 +23,10 @@ from holdfast.tools import (
     Tool,
     ToolRegistry,
     builtin_tools,
-    codesearch_tool,
+    make_codesearch_tool,
+    make_websearch_tool,
     register_bundles,
     stands_for_builtin,
-    websearch_tool,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ToolService:
             await self._mcp.prepare(has_network=True)
         return self.registry.get(name)
 
-    async def tools_for(self, agent: Agent, at: RunPosition) -> ToolRegistry:
+    async def select_tools_for(self, agent: Agent, at: RunPosition) -> ToolRegistry:
         """Return the tools of one run, and no others.
 
         An agent that was given tools has exactly these; any other has those that its rules or
@@ -134,7 +134,7 @@ class ToolService:
         for tool in agent.tools:
             if stands_for_builtin(tool):
                 tool = self._builtin(agent, registry, tool.name)
-            elif registry.scope_of(tool.name) == "project":
+            elif registry.find_scope(tool.name) == "project":
                 if registry.find(tool.name) is not tool:
                     # Rules and consents know tools by their names: two would share them.
                     raise AlreadyExists(kind="tool", value=tool.name)
@@ -156,7 +156,7 @@ class ToolService:
         if wanted.is_builtin:
             return self._builtin(agent, registry, wanted.name)
         found = registry.find(wanted.name)
-        if found is not None and registry.scope_of(wanted.name) in _IN_CODE:
+        if found is not None and registry.find_scope(wanted.name) in _IN_CODE:
             if found.schema_hash == wanted.schema_hash:
                 return found
         what = "lacks it" if found is None else "has another one of this name"
@@ -165,13 +165,13 @@ class ToolService:
     def _offer_agents(self, layer: ToolRegistry, ceiling: RuleSet, rights: Rights) -> None:
         """Let `task` name the agents that may be delegated to, if there are any."""
         from holdfast.orchestration.delegation import (  # noqa: PLC0415 - where it is offered
+            make_task_tool,
             select_subagents,
-            task_tool,
         )
 
         others = select_subagents(self._subagents, ceiling, rights)
         if others:
-            layer.register(task_tool(others), replace=True)
+            layer.register(make_task_tool(others), replace=True)
 
     def _chosen(
         self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
@@ -214,9 +214,9 @@ class ToolService:
     def use_search(self, web: SearchProvider | None, code: SearchProvider | None) -> None:
         """Let `websearch` and `codesearch` ask these providers from now on."""
         if web is not None:
-            self.registry.register(websearch_tool(web), replace=True)
+            self.registry.register(make_websearch_tool(web), replace=True)
         if code is not None:
-            self.registry.register(codesearch_tool(code), replace=True)
+            self.registry.register(make_codesearch_tool(code), replace=True)
 
     async def close(self) -> None:
         """End the language servers."""
@@ -245,9 +245,9 @@ class ToolService:
         register_bundles(layer, settings.tools.dir)
         registry = layer.child(scope="project")
         if settings.tools.searxng_url:
-            from holdfast.tools import searxng_tools  # noqa: PLC0415 - by choice
+            from holdfast.tools import make_searxng_tools  # noqa: PLC0415 - by choice
 
-            for made in searxng_tools(str(settings.tools.searxng_url)):
+            for made in make_searxng_tools(str(settings.tools.searxng_url)):
                 registry.register(made, replace=True)
         return registry
 
@@ -255,9 +255,9 @@ class ToolService:
         """Tools that act on this runtime's own records; made when they are looked for."""
 
         def skill() -> Tool:
-            from holdfast.skills import skill_tool  # noqa: PLC0415 - first use
+            from holdfast.skills import make_skill_tool  # noqa: PLC0415 - first use
 
-            return skill_tool(self._skills.offered)
+            return make_skill_tool(self._skills.offered)
 
         def compact() -> Tool:
             from holdfast.runs import compact  # noqa: PLC0415 - first use
@@ -265,9 +265,9 @@ class ToolService:
             return compact
 
         def history() -> Tool:
-            from holdfast.runs import history_tool  # noqa: PLC0415 - first use
+            from holdfast.runs import make_history_tool  # noqa: PLC0415 - first use
 
-            return history_tool(self._sessions)
+            return make_history_tool(self._sessions)
 
         def plan(place: int) -> Tool:
             from holdfast.runs import plan_tools  # noqa: PLC0415 - first use
@@ -280,10 +280,10 @@ class ToolService:
             return task
 
         def memory(place: int) -> Tool:
-            from holdfast.memory import memory_tools  # noqa: PLC0415 - a room of its own
+            from holdfast.memory import make_memory_tools  # noqa: PLC0415 - a room of its own
 
             manager: Callable[[str], Awaitable[MemoryManager]] = self._memory.manager
-            return memory_tools(manager)[place]
+            return make_memory_tools(manager)[place]
 
         makers: dict[str, Callable[[], Tool]] = {
             "skill": skill,
@@ -306,4 +306,4 @@ def _may_choose_mcp(agent: Agent) -> bool:
 
 def _is_name(wanted: str, known: frozenset[str]) -> bool:
     """Say whether a permission is the name of one tool, and of no kind of target."""
-    return any(same_permission(wanted, name) for name in known)
+    return any(is_same_permission(wanted, name) for name in known)

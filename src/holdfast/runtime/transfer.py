@@ -26,7 +26,7 @@ from holdfast.artifacts import (
     blob_key,
 )
 from holdfast.errors import InvalidImport
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.journal import Event, Journal
 from holdfast.sessions import Session, SessionManager, export_lines, parse_export
 
@@ -149,7 +149,7 @@ def _encoded(line: ContentLine) -> bytes:
 
 async def _receive(artifacts: ArtifactStore, digest: str, packed: IO[bytes]) -> BlobUpload:
     services = artifacts.services
-    upload = services.blobs.begin(f"{await services.locks.owner()}-{random_token(8)}")
+    upload = services.blobs.begin(f"{await services.locks.owner()}-{make_random_token(8)}")
     sealer = Sealer(artifacts.actor.tenant, services.keys.active, compresses=False)
     try:
         while piece := await asyncio.to_thread(packed.read, 1024 * 1024):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from holdfast.agents import Agent
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AlreadyExists, UsageError, WorkflowInvalid
-from holdfast.ids import check_id, new_id
+from holdfast.ids import check_id, make_id
 from holdfast.journal import Payload
 from holdfast.orchestration import AGENT_PREFIX
 from holdfast.orchestration.workflows import (
@@ -32,7 +32,7 @@ from holdfast.orchestration.workflows import (
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.redaction import Redactor
-from holdfast.runs import below, list_runs_below
+from holdfast.runs import list_below, list_runs_below
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
@@ -87,7 +87,7 @@ class WorkflowService:
 
         What it promises and raises stands at the operation `workflows.validate`.
         """
-        definition, _, _ = await self._resolved(workflow)
+        definition, _, _ = await self._resolve(workflow)
         return WorkflowInfo.of(definition)
 
     async def run(
@@ -106,7 +106,7 @@ class WorkflowService:
 
         What it promises and raises stands at the operation `workflows.run`.
         """
-        definition, called, code = await self._resolved(workflow)
+        definition, called, code = await self._resolve(workflow)
         order = WorkflowRequest(
             definition=definition,
             inputs=fit_inputs(definition, inputs or {}),
@@ -123,14 +123,14 @@ class WorkflowService:
         else:
             order.check_kept(self._redactor)
             await self._check_names(order, code)
-            run_id = check_id(run_id, "run") if run_id else new_id("run")
+            run_id = check_id(run_id, "run") if run_id else make_id("run")
             # From the run's id, so that a crash in between leaves no session behind.
             session_id = f"ses_{digest(['workflow', run_id])[:26]}"
             metadata: JsonObject = {}
             if parent_id:
                 # What holds in the session above holds for all that is started from it.
                 parent = await self._sessions.get_session(parent_id)
-                metadata = below(None, parent).to_metadata()
+                metadata = list_below(None, parent).to_metadata()
             with contextlib.suppress(AlreadyExists):
                 await self._sessions.create_session(
                     f"Workflow {definition.name}",
@@ -175,7 +175,7 @@ class WorkflowService:
 
     async def find_all(self) -> list[WorkflowInfo]:
         """Return the workflows that are known by name, from files and registered ones."""
-        found = {one.name: one for one in self._workflow_files().all()}
+        found = {one.name: one for one in self._open_workflow_files().all()}
         for name, flow in self._known.items():
             found[name] = WorkflowInfo.of(flow.definition)
         return [found[name] for name in sorted(found)]
@@ -192,7 +192,7 @@ class WorkflowService:
             NotFound: there is no such run.
         """
         while True:
-            seq = await self._journal.last_seq()
+            seq = await self._journal.read_last_seq()
             if await self._is_answered(run_id):
                 return await self._turns.get(run_id)
             await self._journal.store.changed(seq, _LOOK_FOR_ANSWERS_S)
@@ -233,15 +233,15 @@ class WorkflowService:
                 await stay(result)
             await self.await_answer(run_id)
 
-    def _workflow_files(self) -> WorkflowFiles:
+    def _open_workflow_files(self) -> WorkflowFiles:
         places = (self._settings.workspace / FOLDER, self._settings.user_dir / "workflows")
         return WorkflowFiles(places)
 
-    async def _resolved(
+    async def _resolve(
         self, workflow: WorkflowLike
     ) -> tuple[Definition, dict[str, Definition], dict[str, Tool | Agent | Workflow]]:
         """Return a workflow, those that it starts, and the code that belongs to them."""
-        files = self._workflow_files()
+        files = self._open_workflow_files()
         known = self._known
         code: dict[str, Tool | Agent | Workflow] = {}
         if isinstance(workflow, str) and workflow in known:
@@ -255,7 +255,7 @@ class WorkflowService:
             definition = read_definition(dict(workflow))
         elif isinstance(workflow, Path) or workflow.endswith(SUFFIXES):
             definition = read_workflow(workflow)
-            files = files.beside(Path(workflow).parent)
+            files = files.open_beside(Path(workflow).parent)
         else:
             definition = files.find(workflow)
         flows = {**known}
@@ -280,7 +280,7 @@ class WorkflowService:
         await self._mcp.prepare(has_network="network" in [one.sandbox for one in definitions])
         wrong = []
         for definition in definitions:
-            for step in definition.all_steps():
+            for step in definition.iterate_steps():
                 tool, agent = step.tool, step.agent
                 if tool and f"tool:{tool}" not in code and registry.find(tool) is None:
                     wrong.append(f"step {step.id!r} of {definition.name!r}: no tool {tool!r}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.profiles import clean_environment as clean_environment
     from holdfast.sandbox.profiles import has_network as has_network
     from holdfast.sandbox.profiles import is_filtered as is_filtered
-    from holdfast.sandbox.profiles import passed_variables as passed_variables
+    from holdfast.sandbox.profiles import select_passed_variables as select_passed_variables
     from holdfast.sandbox.report import SandboxReport as SandboxReport
     from holdfast.sandbox.report import describe_sandbox as describe_sandbox
     from holdfast.sandbox.runner import LevelChoice as LevelChoice
@@ -49,7 +49,7 @@ else:
             "process": "ProcessLimits ProcessResult run_process",
             "profiles": """
                 Level PATH Profile SYSTEM_PATHS SandboxLimits can_write_workspace clean_environment
-                has_network is_filtered passed_variables
+                has_network is_filtered select_passed_variables
             """,
             "report": "SandboxReport describe_sandbox",
             "runner": "LevelChoice PipelineLike SandboxOptions SandboxResult SandboxRunner",

@@ -97,7 +97,7 @@ class KernelFinder:
         """Say whether this kernel has openat2 and lets us use it."""
         if not sys.platform.startswith("linux") or not os.path.isdir("/proc/self/fd"):
             return False
-        with _opened("/") as fd:
+        with _hold_open("/") as fd:
             found = cls()._open(fd, ".")
         if found is None:
             return False
@@ -111,7 +111,7 @@ class KernelFinder:
         name = parts.pop() if parts and parts[-1] != ".." else ""
         fd = self._open(root.fd, "/".join(parts) or ".")
         try:
-            place = self._place(root, fd, name) if fd is not None else None
+            place = self._find_place(root, fd, name) if fd is not None else None
             if place is not None:
                 yield place
                 return
@@ -128,7 +128,7 @@ class KernelFinder:
         return fd if fd >= 0 else None
 
     @staticmethod
-    def _place(root: Root, fd: int, name: str) -> FoundPath | None:
+    def _find_place(root: Root, fd: int, name: str) -> FoundPath | None:
         """Describe what was found, or None if only the walk can tell."""
         real = os.readlink(f"/proc/self/fd/{fd}")
         if real != root.path and not real.startswith(root.path.rstrip("/") + "/"):
@@ -148,7 +148,7 @@ class KernelFinder:
 
 
 @functools.cache
-def best_finder() -> Finder:
+def choose_finder() -> Finder:
     """Return the quickest finder that this machine supports; it is found out once."""
     return KernelFinder() if KernelFinder.is_supported() else WalkingFinder()
 
@@ -184,7 +184,7 @@ class _Walk:
                     parent_fd=self._fd, name="", path=self._path, info=os.fstat(self._fd)
                 )
             name = self._todo.pop()
-            place = self._step(name) if name not in ("", ".") else None
+            place = self._make_step(name) if name not in ("", ".") else None
             if place is not None:
                 return place
         raise FileError(path=self._asked, detail="the path is too long or keeps changing")
@@ -197,7 +197,7 @@ class _Walk:
     def _path(self) -> str:
         return "/".join(name for name, _ in self._entered)
 
-    def _step(self, name: str) -> FoundPath | None:
+    def _make_step(self, name: str) -> FoundPath | None:
         if name == "..":
             if not self._entered:
                 raise self._escape()
@@ -209,7 +209,7 @@ class _Walk:
             if stat.S_ISLNK(info.st_mode):
                 self._follow(os.readlink(name, dir_fd=self._fd))
             elif is_last:
-                return self._here(name, info)
+                return self._find_here(name, info)
             elif stat.S_ISDIR(info.st_mode):
                 fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self._fd)
                 self._entered.append((name, fd))
@@ -217,7 +217,7 @@ class _Walk:
                 raise NotADirectoryError(0, f"{name!r} is not a directory")
         except FileNotFoundError:
             if is_last:
-                return self._here(name, None)
+                return self._find_here(name, None)
             self._make(name)
         except OSError as error:
             # These three say that the entry changed its kind between two calls: look again.
@@ -226,7 +226,7 @@ class _Walk:
             self._todo.append(name)
         return None
 
-    def _here(self, name: str, info: os.stat_result | None) -> FoundPath:
+    def _find_here(self, name: str, info: os.stat_result | None) -> FoundPath:
         return FoundPath(parent_fd=self._fd, name=name, path=_join(self._path, name), info=info)
 
     def _follow(self, target: str) -> None:
@@ -259,7 +259,7 @@ class _Walk:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _hold_open(path: str) -> Iterator[int]:
     fd = os.open(path, _DIRECTORY)
     try:
         yield fd

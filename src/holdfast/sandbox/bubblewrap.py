@@ -23,7 +23,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     has_network: bool
 
 
-def bubblewrap_arguments(program: str, view: View) -> list[str]:
+def build_bubblewrap_arguments(program: str, view: View) -> list[str]:
     """Wrap whatever follows in namespaces of its own, without any capability."""
     arguments = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     arguments += ["--unshare-cgroup-try", *([] if view.has_network else ["--unshare-net"])]
@@ -33,11 +33,11 @@ def bubblewrap_arguments(program: str, view: View) -> list[str]:
     arguments += ["--proc", "/proc", "--dev", "/dev", "--bind", SCRATCH, view.scratch_target]
     for path, can_write in view.reach.trees:
         arguments += ["--bind" if can_write else "--ro-bind", path, path]
-    arguments += _mounts(view.reach)
+    arguments += _list_mounts(view.reach)
     return [*arguments, "--seccomp", str(FILTER_FD)]
 
 
-def _mounts(reach: Reach) -> list[str]:
+def _list_mounts(reach: Reach) -> list[str]:
     arguments: list[str] = []
     for path, can_write in reach.pinned:
         # As writable as the tree around it, but nobody can move it away.
@@ -57,4 +57,4 @@ def _mounts(reach: Reach) -> list[str]:
     return arguments
 
 
-__all__ = ["FILTER_FD", "SCRATCH", "View", "bubblewrap_arguments"]
+__all__ = ["FILTER_FD", "SCRATCH", "View", "build_bubblewrap_arguments"]

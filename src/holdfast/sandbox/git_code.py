@@ -17,20 +17,22 @@ _POINTER = "commondir"
 _NO_REPOSITORIES = frozenset({"objects", "refs", "logs", "hooks", "info", "branches"})
 
 
-def git_code(root: str) -> list[str]:
+def list_git_code(root: str) -> list[str]:
     """Return what there is of it in the repository at a directory."""
     git = f"{root}/.git"
     if os.path.isfile(git):
         return [git]
-    found = [f"{path}/{name}" for path, _ in _repositories(git) for name in _RUN]
+    found = [f"{path}/{name}" for path, _ in _iterate_repositories(git) for name in _RUN]
     for name in (_POINTER, "config.worktree"):
         found += glob.glob(f"{glob.escape(git)}/worktrees/*/{name}")
     return [path for path in found if os.path.exists(path)]
 
 
-def pointers(root: str) -> frozenset[str]:
+def list_pointers(root: str) -> frozenset[str]:
     """Return the files in the place of a pointer that would lead git elsewhere."""
-    return frozenset(path for path, here in _repositories(f"{root}/.git") if _points(here))
+    return frozenset(
+        path for path, here in _iterate_repositories(f"{root}/.git") if _list_points(here)
+    )
 
 
 def remove_pointers(root: str, before: Collection[str]) -> list[str]:
@@ -39,15 +41,15 @@ def remove_pointers(root: str, before: Collection[str]) -> list[str]:
     No git makes one in a repository's own directory, and nothing keeps a command from it.
     """
     removed = []
-    for path, here in _repositories(f"{root}/.git"):
-        if path not in before and _points(here):
+    for path, here in _iterate_repositories(f"{root}/.git"):
+        if path not in before and _list_points(here):
             with suppress(OSError):
                 os.unlink(_POINTER, dir_fd=here)
                 removed.append(f"{path}/{_POINTER}")
     return removed
 
 
-def _points(here: int) -> bool:
+def _list_points(here: int) -> bool:
     try:
         os.stat(_POINTER, dir_fd=here, follow_symlinks=False)
     except OSError:
@@ -55,7 +57,7 @@ def _points(here: int) -> bool:
     return True
 
 
-def _repositories(git: str) -> Iterator[tuple[str, int]]:
+def _iterate_repositories(git: str) -> Iterator[tuple[str, int]]:
     """The directory of a repository, and those of its submodules, each open.
 
     Through no link: another command may still be running, and must not lead us outside.
@@ -72,4 +74,4 @@ def _repositories(git: str) -> Iterator[tuple[str, int]]:
             os.close(top)
 
 
-__all__ = ["git_code", "pointers", "remove_pointers"]
+__all__ = ["list_git_code", "list_pointers", "remove_pointers"]

@@ -141,7 +141,7 @@ class Launcher:
         Raises:
             SandboxFailed: it cannot confine as asked; it is gone.
         """
-        here, there = socket_pair()
+        here, there = make_socket_pair()
         spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, there))
         try:
             process = await asyncio.shield(spawning)
@@ -283,7 +283,7 @@ class _Run:
         """Send the job with its descriptors, and start to listen."""
         theirs: list[int] = []
         try:
-            self._control, control = socket_pair()
+            self._control, control = make_socket_pair()
             theirs.append(control.detach())
             for kept in (self.out, self.err):
                 reader, writer = os.pipe()
@@ -295,7 +295,7 @@ class _Run:
                 os.set_blocking(self._input, False)
                 theirs.append(reader)
             if self._opener is not None:
-                self._files, files = socket_pair()
+                self._files, files = make_socket_pair()
                 theirs.append(files.detach())
             socket.send_fds(server, [job], theirs)
         except OSError as error:
@@ -460,7 +460,7 @@ def _receive(source: socket.socket) -> bytes:
     return b""
 
 
-def socket_pair() -> tuple[socket.socket, socket.socket]:
+def make_socket_pair() -> tuple[socket.socket, socket.socket]:
     """A pair that keeps messages apart and is large enough for one; ours does not block."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
@@ -505,12 +505,12 @@ def _end(process: subprocess.Popen[bytes], server: socket.socket) -> None:
 
 __all__ = [
     "EgressListener",
-    "ProcessEnd",
-    "ServesEgress",
     "FileAnswer",
     "FileOpener",
     "FileQuestion",
     "Launcher",
     "LauncherConfig",
+    "ProcessEnd",
+    "ServesEgress",
 ]
-__all__ += ["LauncherFacts", "socket_pair"]
+__all__ += ["LauncherFacts", "make_socket_pair"]

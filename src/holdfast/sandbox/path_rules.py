@@ -37,7 +37,7 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             PermissionDenied: a glob blocks it, or none allows it.
         """
-        because = self.objection(path, is_write=is_write, is_directory=is_directory)
+        because = self.find_objection(path, is_write=is_write, is_directory=is_directory)
         if because:
             permission = "write" if is_write else "read"
             raise PermissionDenied(permission=permission, target=path, because=because)
@@ -54,9 +54,9 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def can_read(self, path: str, *, is_directory: bool = False) -> bool:
         """Say whether the path may be read."""
-        return not self.objection(path, is_write=False, is_directory=is_directory)
+        return not self.find_objection(path, is_write=False, is_directory=is_directory)
 
-    def objection(self, path: str, *, is_write: bool, is_directory: bool = False) -> str:
+    def find_objection(self, path: str, *, is_write: bool, is_directory: bool = False) -> str:
         """Say which rule is against it; nothing if none is."""
         above = _with_parents(path)
         for pattern in self.blocked:
@@ -91,7 +91,7 @@ class KeptPaths(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         elif is_write and any(_is_at_or_below(path, one) for one in self.read_only):
             because = "it says what agents may do, and they never change it"
         else:
-            because = self._everywhere.objection(path.lstrip("/"), is_write=is_write)
+            because = self._everywhere.find_objection(path.lstrip("/"), is_write=is_write)
         if because:
             permission = "write" if is_write else "read"
             raise PermissionDenied(permission=permission, target=path, because=because)

@@ -52,7 +52,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @functools.cache
-def _passed() -> re.Pattern[str]:
+def _compile_passed() -> re.Pattern[str]:
     return re.compile(
         r"LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|CI|PY_COLORS"
         r"|CARGO_TERM_COLOR|RUST_BACKTRACE|NODE_ENV|SOURCE_DATE_EPOCH|DEBIAN_FRONTEND"
@@ -61,7 +61,7 @@ def _passed() -> re.Pattern[str]:
 
 # Variables that make programs load or run something; nobody may set them by accident.
 @functools.cache
-def _loaders() -> re.Pattern[str]:
+def _compile_loaders() -> re.Pattern[str]:
     return re.compile(
         r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*|PYTHON.*|PERL.*|RUBY.*|GEM_.*|NODE_OPTIONS"
         r"|NODE_PATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|GIT_.*|BASH_.*|ENV"
@@ -121,7 +121,7 @@ def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
         UsageError: a given variable makes programs load or run something.
     """
     for name, value in given.items():
-        if _loaders().fullmatch(name) or "=" in name or "\0" in name + value or not name:
+        if _compile_loaders().fullmatch(name) or "=" in name or "\0" in name + value or not name:
             raise UsageError(detail=f"The variable {name!r} cannot be given to commands.")
     return {
         "LANG": "C.UTF-8",
@@ -139,9 +139,9 @@ def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
     }
 
 
-def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def select_passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those variables of an environment that only say how to print."""
-    return {name: value for name, value in environment.items() if _passed().fullmatch(name)}
+    return {name: value for name, value in environment.items() if _compile_passed().fullmatch(name)}
 
 
 __all__ = [
@@ -149,12 +149,12 @@ __all__ = [
     "PROXY_PORT",
     "SYSTEM_PATHS",
     "Level",
-    "SandboxLimits",
     "Profile",
+    "SandboxLimits",
     "can_write_workspace",
     "clean_environment",
     "has_network",
     "is_filtered",
-    "passed_variables",
     "proxy_environment",
+    "select_passed_variables",
 ]

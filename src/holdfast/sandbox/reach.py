@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.sandbox.git_code import git_code
-from holdfast.sandbox.unreadable import unreadable
+from holdfast.sandbox.git_code import list_git_code
+from holdfast.sandbox.unreadable import report_unreadable
 from holdfast.sandbox.workspace import Workspace
 
 
@@ -45,30 +45,30 @@ def reach_of(
     tops = [os.path.realpath(path) for path, _ in trees]
     concealed = [path for path in map(os.path.realpath, hidden) if _is_there(path, tops)]
     for path, _ in workspace.trees:
-        concealed += unreadable(path, workspace.rules)
-    concealed = _outermost(concealed)
-    git = git_code(workspace.root)
+        concealed += report_unreadable(path, workspace.rules)
+    concealed = _keep_outermost(concealed)
+    git = list_git_code(workspace.root)
     kept = [path for path in map(os.path.realpath, read_only) if _is_there(path, tops)]
     return Reach(
         trees=trees,
         git_code=git,
-        read_only=[path for path in kept if _outermost([*concealed, path]) != concealed],
+        read_only=[path for path in kept if _keep_outermost([*concealed, path]) != concealed],
         hidden=concealed,
-        pinned=_ways([*git, *concealed, *kept], dict(zip(tops, trees, strict=True))),
+        pinned=_list_ways([*git, *concealed, *kept], dict(zip(tops, trees, strict=True))),
     )
 
 
 def _is_there(path: str, tops: Sequence[str]) -> bool:
-    return (path in tops or bool(_top_of(path, tops))) and os.path.exists(path)
+    return (path in tops or bool(_find_top(path, tops))) and os.path.exists(path)
 
 
-def _top_of(path: str, tops: Iterable[str]) -> str:
+def _find_top(path: str, tops: Iterable[str]) -> str:
     """The tree that a path lies in, the innermost one; nothing if it is in none, or one itself."""
     found = [top for top in tops if path.startswith(f"{top.rstrip('/')}/")]
     return max(found, key=len, default="")
 
 
-def _outermost(paths: Iterable[str]) -> list[str]:
+def _keep_outermost(paths: Iterable[str]) -> list[str]:
     """Leave out what lies in another one of them."""
     found: list[str] = []
     for path in sorted(set(paths)):
@@ -77,11 +77,13 @@ def _outermost(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def _ways(paths: Iterable[str], trees: Mapping[str, tuple[str, bool]]) -> list[tuple[str, bool]]:
+def _list_ways(
+    paths: Iterable[str], trees: Mapping[str, tuple[str, bool]]
+) -> list[tuple[str, bool]]:
     """The directories between trees and paths in them, outer ones first; with who may write."""
     found: dict[str, bool] = {}
     for path in paths:
-        top, above = _top_of(path, trees), os.path.dirname(path)
+        top, above = _find_top(path, trees), os.path.dirname(path)
         while top and len(above) > len(top) and above not in found:
             found[above] = trees[top][1]
             above = os.path.dirname(above)

@@ -20,8 +20,8 @@ from msgspec.structs import asdict, replace
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import FileUnsuitable, SandboxFailed, UsageError
-from holdfast.sandbox.bubblewrap import View, bubblewrap_arguments
-from holdfast.sandbox.git_code import pointers, remove_pointers
+from holdfast.sandbox.bubblewrap import View, build_bubblewrap_arguments
+from holdfast.sandbox.git_code import list_pointers, remove_pointers
 from holdfast.sandbox.launch import (
     FileAnswer,
     FileQuestion,
@@ -234,7 +234,7 @@ class SandboxRunner:
         """Level and profile as the journal names them; empty before the first command."""
         return self._level_name
 
-    def beside(
+    def open_beside(
         self,
         profile: Profile,
         *,
@@ -278,17 +278,17 @@ class SandboxRunner:
             FileMissing, FileUnsuitable, PermissionDenied: the directory cannot be used.
         """
         stages = [
-            _Stage(pipeline.connector, [self._program(one) for one in pipeline.commands])
+            _Stage(pipeline.connector, [self._make_program(one) for one in pipeline.commands])
             for pipeline in pipelines
         ]
-        return await self._run(stages, directory, self._bounds(timeout_s, output_bytes))
+        return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     async def run_argv(
         self, argv: Sequence[str], *, directory: str = ".", timeout_s: float | None = None
     ) -> SandboxResult:
         """Run one program with these arguments; otherwise as `run`."""
         stages = [_Stage(";", [_Program(tuple(argv), {}, [])])]
-        return await self._run(stages, directory, self._bounds(timeout_s, None))
+        return await self._run(stages, directory, self._compute_bounds(timeout_s, None))
 
     async def run_program(
         self,
@@ -304,7 +304,7 @@ class SandboxRunner:
         It starts at the top of the workspace. Nothing of its output is left out: one that
         writes more than `output_bytes` is ended.
         """
-        limits = replace(self._bounds(timeout_s, output_bytes), flood_factor=1)
+        limits = replace(self._compute_bounds(timeout_s, output_bytes), flood_factor=1)
         stages = [_Stage(";", [_Program(tuple(argv), dict(environment), [])])]
         return await self._run(stages, ".", limits, given)
 
@@ -328,7 +328,7 @@ class SandboxRunner:
         except BaseException:
             await asyncio.to_thread(on_end)
             raise
-        job = self._job(stages, self._workspace.root, launcher, has_input=True)
+        job = self._encode_job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
             launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
@@ -348,7 +348,7 @@ class SandboxRunner:
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
         stages = [_Stage(";", [_Program(argv, {}, [])])]
-        return await self._run(stages, directory, self._bounds(timeout_s, output_bytes))
+        return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     @property
     def is_idle(self) -> bool:
@@ -374,13 +374,13 @@ class SandboxRunner:
 
     # --- within ---------------------------------------------------------------------
 
-    def _program(self, command: CommandLike) -> _Program:
+    def _make_program(self, command: CommandLike) -> _Program:
         redirections = [
             _Redirection(one.fd, one.mode, one.path, one.source_fd) for one in command.redirections
         ]
         return _Program(command.argv, dict(command.assignments), redirections)
 
-    def _bounds(self, timeout_s: float | None, output_bytes: int | None) -> SandboxLimits:
+    def _compute_bounds(self, timeout_s: float | None, output_bytes: int | None) -> SandboxLimits:
         limits = self._options.limits
         if timeout_s is not None:
             limits = replace(limits, timeout_s=timeout_s)
@@ -415,7 +415,7 @@ class SandboxRunner:
         launcher = await self._acquire()
         try:
             return await launcher.run(
-                self._job(stages, where, launcher, has_input=given is not None),
+                self._encode_job(stages, where, launcher, has_input=given is not None),
                 limits,
                 opener=self._open if _needs_files(stages) else None,
                 timeout_s=limits.timeout_s,
@@ -454,7 +454,7 @@ class SandboxRunner:
         if not writable:
             return None
         gap = options.unvouched.begin(writable) if options.unvouched is not None else None
-        return _Before(gap, pointers(self._workspace.root))
+        return _Before(gap, list_pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:
         """Return what is to be said about what came."""
@@ -472,7 +472,7 @@ class SandboxRunner:
             )
         return "".join(f"\nholdfast: {one}" for one in said)
 
-    def _job(
+    def _encode_job(
         self, stages: list[_Stage], directory: str, launcher: Launcher, *, has_input: bool
     ) -> bytes:
         home = self._scratch_target if self._is_moved(launcher) else self._scratch
@@ -511,7 +511,7 @@ class SandboxRunner:
             if launcher.reach == reach and launcher.runs < _MOST_RUNS:
                 return launcher
             await launcher.close()
-        return await Launcher.start(self._config(self._level, reach), self._options.egress)
+        return await Launcher.start(self._make_config(self._level, reach), self._options.egress)
 
     def _release(self, launcher: Launcher) -> None:
         if len(self._idle) < _MOST_IDLE and self._scratch:
@@ -526,7 +526,7 @@ class SandboxRunner:
         if not self._scratch:
             await asyncio.to_thread(self._make_scratch)
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
-        for level in self._levels():
+        for level in self._list_levels():
             try:
                 launcher = await self._try(level)
             except SandboxFailed as error:
@@ -542,7 +542,7 @@ class SandboxRunner:
         told = "; ".join(f"{level}: {because}" for level, because in self.objections.items())
         raise SandboxFailed(detail=f"no sandbox works on this machine ({told})")
 
-    def _levels(self) -> list[Level]:
+    def _list_levels(self) -> list[Level]:
         if self._options.profile == "full":
             return ["none"]
         if self._options.level != "auto":
@@ -552,7 +552,7 @@ class SandboxRunner:
     async def _try(self, level: Level) -> Launcher:
         if not sys.platform.startswith("linux"):
             raise SandboxFailed(detail="only Linux has what it takes")
-        config = self._config(level, await self._reach())
+        config = self._make_config(level, await self._reach())
         launcher = await Launcher.start(config, self._options.egress)
         if level != "bubblewrap":
             return launcher
@@ -584,7 +584,7 @@ class SandboxRunner:
         )
         return await asyncio.to_thread(look) if self._workspace.rules.keeps_from_reading else look()
 
-    def _config(self, level: Level, reach: Reach) -> LauncherConfig:
+    def _make_config(self, level: Level, reach: Reach) -> LauncherConfig:
         options = self._options
         is_kept_in = is_filtered(options.profile)
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
@@ -601,7 +601,7 @@ class SandboxRunner:
                 # The filtered network is the launcher's own, made before bubblewrap starts.
                 has_network=has_network(options.profile) or is_kept_in,
             )
-            wrapper = bubblewrap_arguments(program, view)
+            wrapper = build_bubblewrap_arguments(program, view)
         return LauncherConfig(
             level=level,
             network=has_network(options.profile) or is_kept_in,

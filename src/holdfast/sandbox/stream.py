@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.errors import SandboxFailed
-from holdfast.sandbox.launch import Launcher, socket_pair
+from holdfast.sandbox.launch import Launcher, make_socket_pair
 from holdfast.sandbox.process import HeadTail
 
 _STDERR_BYTES = 16 * 1024
@@ -71,7 +71,7 @@ class SandboxStream:
 
     async def _begin(self, job: bytes, line_bytes: int) -> None:
         loop = asyncio.get_running_loop()
-        self._control, control = socket_pair()
+        self._control, control = make_socket_pair()
         ours: list[int] = []
         theirs = [control.detach()]
         try:
@@ -81,10 +81,10 @@ class SandboxStream:
                 ours.append(writer if is_input else reader)
             self._launcher.hand_over(job, theirs)
             out, err, inp = ours
-            self._reader, self._source = await _readable(ours, out, line_bytes)
-            errors, _ = await _readable(ours, err, _CHUNK)
+            self._reader, self._source = await _make_readable(ours, out, line_bytes)
+            errors, _ = await _make_readable(ours, err, _CHUNK)
             self._complaints = loop.create_task(self._collect(errors))
-            self._writer = await _writable(ours, inp, self._reader)
+            self._writer = await _make_writable(ours, inp, self._reader)
         except OSError as error:
             raise SandboxFailed(detail=f"the launcher takes no program: {error}") from error
         finally:
@@ -126,7 +126,7 @@ class SandboxStream:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def complaints(self) -> str:
+    async def read_complaints(self) -> str:
         """What it wrote to its standard error, the middle left out if that is long.
 
         Of a program that has ended, it is all of it.
@@ -172,7 +172,7 @@ class SandboxStream:
         self.ended.set()
 
 
-async def _readable(
+async def _make_readable(
     owned: list[int], fd: int, limit: int
 ) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
     """Take a descriptor out of those that we close, into a reader that closes it."""
@@ -184,7 +184,7 @@ async def _readable(
     return reader, transport
 
 
-async def _writable(
+async def _make_writable(
     owned: list[int], fd: int, reader: asyncio.StreamReader
 ) -> asyncio.StreamWriter:
     loop = asyncio.get_running_loop()

@@ -16,11 +16,11 @@ MOST = 1_000
 
 
 @functools.cache
-def _special() -> re.Pattern[str]:
+def _compile_special() -> re.Pattern[str]:
     return re.compile(r"[*?\[\]{}]")
 
 
-def unreadable(root: str, rules: PathRules) -> list[str]:
+def report_unreadable(root: str, rules: PathRules) -> list[str]:
     """Return the paths below a directory that may not be read, each without what is below it.
 
     Links are left out: what they lead to is found by its own name. Where only certain paths are
@@ -32,7 +32,7 @@ def unreadable(root: str, rules: PathRules) -> list[str]:
     """
     if not rules.keeps_from_reading:
         return []
-    if rules.allows_all and not any(map(_special().search, rules.blocked)):
+    if rules.allows_all and not any(map(_compile_special().search, rules.blocked)):
         named = [os.path.join(root, one.removeprefix("./").strip("/")) for one in rules.blocked]
         return [path for path in named if os.path.lexists(path) and not os.path.islink(path)]
     found = _walk(root, rules).found
@@ -88,4 +88,4 @@ def _look(here: _Directory, entry: os.DirEntry[str], rules: PathRules) -> _Direc
     return None
 
 
-__all__ = ["MOST", "unreadable"]
+__all__ = ["MOST", "report_unreadable"]

@@ -30,8 +30,8 @@ from holdfast.errors import (
     PermissionDenied,
     UsageError,
 )
-from holdfast.ids import random_token
-from holdfast.sandbox.beneath import Finder, FoundPath, Root, best_finder
+from holdfast.ids import make_random_token
+from holdfast.sandbox.beneath import Finder, FoundPath, Root, choose_finder
 from holdfast.sandbox.path_rules import KeptPaths, PathRules
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -100,7 +100,7 @@ class Workspace:
             UsageError: the root is missing or no directory.
         """
         self.rules = rules or PathRules()
-        self._finder = finder or best_finder()
+        self._finder = finder or choose_finder()
         self._main = _Tree(root, self.rules, is_writable=True)
         self.root = self._main.root.path
         """The workspace directory, with links resolved."""
@@ -149,7 +149,7 @@ class Workspace:
         """
         try:
             tree, relative = self._locate(path)
-            return tree.display(self._real(tree, relative))
+            return tree.display(self._resolve_real(tree, relative))
         except HoldfastError:
             return posixpath.normpath(posixpath.join(self.root, path.replace("\0", "?")))
 
@@ -159,8 +159,8 @@ class Workspace:
         Raises:
             FileMissing, FileError, PermissionDenied: it is not there, or out of reach.
         """
-        with self._at(path) as (tree, place):
-            info = _present(place, path)
+        with self._format_place(path) as (tree, place):
+            info = _stat_present(place, path)
             is_directory = stat.S_ISDIR(info.st_mode)
             tree.check(place.path, is_directory=is_directory)
             return _describe(tree.display(place.path), info)
@@ -223,7 +223,7 @@ class Workspace:
             PermissionDenied, FileError, FileUnsuitable: it cannot be written.
         """
         tree, relative = self._locate(path)
-        real = self._real(tree, relative)
+        real = self._resolve_real(tree, relative)
         tree.check_write(real)
         with _stripes[hash((tree.root.path, real)) % _STRIPES]:
             for _ in range(_TRIES):
@@ -238,10 +238,10 @@ class Workspace:
     def make_directory(self, path: str) -> str:
         """Make a directory and its parents; return its real path."""
         tree, relative = self._locate(path)
-        tree.check_write(self._real(tree, relative))
+        tree.check_write(self._resolve_real(tree, relative))
         with self._finder.find(tree.root, relative, make_parents=True) as place:
             if place.info is None:
-                _translated(path, lambda: os.mkdir(place.name, dir_fd=place.parent_fd))
+                _translate(path, lambda: os.mkdir(place.name, dir_fd=place.parent_fd))
             elif not stat.S_ISDIR(place.info.st_mode):
                 raise FileUnsuitable(path=path, found="a file", wanted="a directory")
             return tree.display(place.path)
@@ -265,14 +265,14 @@ class Workspace:
                 if (rest := tree.below(normal)) is not None
             ]
             if not found:
-                raise _out_of_reach(text)
+                raise _make_out_of_reach(text)
             return min(found, key=lambda item: len(item[1]))
         normal = posixpath.normpath(text)
         if normal == ".." or normal.startswith("../"):
-            raise _out_of_reach(text)
+            raise _make_out_of_reach(text)
         return self._main, normal
 
-    def _real(self, tree: _Tree, relative: str) -> str:
+    def _resolve_real(self, tree: _Tree, relative: str) -> str:
         """Resolve links in a path whose end may not exist yet."""
         missing: list[str] = []
         while True:
@@ -284,7 +284,9 @@ class Workspace:
                 missing.append(name)
 
     @contextmanager
-    def _at(self, path: str, *, make_parents: bool = False) -> Iterator[tuple[_Tree, FoundPath]]:
+    def _format_place(
+        self, path: str, *, make_parents: bool = False
+    ) -> Iterator[tuple[_Tree, FoundPath]]:
         tree, relative = self._locate(path)
         with self._finder.find(tree.root, relative, make_parents=make_parents) as place:
             yield tree, place
@@ -292,34 +294,34 @@ class Workspace:
     def _retry(self, path: str, attempt: Callable[[], T]) -> T:
         for _ in range(_TRIES):
             try:
-                return _translated(path, attempt)
+                return _translate(path, attempt)
             except _LostRaceError:
                 continue
         raise FileError(path=path, detail="it keeps changing while it is being used")
 
     def _open(self, path: str) -> tuple[BinaryIO, os.stat_result]:
-        with self._at(path) as (tree, place):
+        with self._format_place(path) as (tree, place):
             tree.check(place.path)
-            _want(_present(place, path), "file", path)
+            _check_wanted(_stat_present(place, path), "file", path)
             fd = os.open(place.name, _READ, dir_fd=place.parent_fd)
         try:
             info = os.fstat(fd)
-            _want(info, "file", path)
+            _check_wanted(info, "file", path)
         except BaseException:
             os.close(fd)
             raise
         return os.fdopen(fd, "rb"), info
 
     def _open_output(self, path: str, *, is_append: bool) -> BinaryIO:
-        with self._at(path) as (tree, place):
+        with self._format_place(path) as (tree, place):
             tree.check_write(place.path)
             if place.info is not None:
-                _want(place.info, "file", path)
+                _check_wanted(place.info, "file", path)
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             flags |= os.O_APPEND if is_append else 0
             fd = os.open(place.name or ".", flags, 0o666, dir_fd=place.parent_fd)
         try:
-            _want(os.fstat(fd), "file", path)
+            _check_wanted(os.fstat(fd), "file", path)
             if not is_append:
                 os.ftruncate(fd, 0)
         except BaseException:
@@ -328,13 +330,13 @@ class Workspace:
         return os.fdopen(fd, "ab" if is_append else "wb")
 
     def _scandir(self, path: str, *, details: bool) -> list[Entry]:
-        with self._at(path) as (tree, place):
+        with self._format_place(path) as (tree, place):
             tree.check(place.path, is_directory=True)
-            _want(_present(place, path), "directory", path)
+            _check_wanted(_stat_present(place, path), "directory", path)
             fd = os.open(place.name or ".", _READ | os.O_DIRECTORY, dir_fd=place.parent_fd)
             real = place.path
         try:
-            found = [_entry(tree, real, entry, details=details) for entry in os.scandir(fd)]
+            found = [_make_entry(tree, real, entry, details=details) for entry in os.scandir(fd)]
         finally:
             os.close(fd)
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
@@ -348,17 +350,17 @@ class Workspace:
             return _read_up_to(stream, MAX_UPDATE_BYTES, path), _stamp(info)
 
     def _replace(self, path: str, data: bytes, expected: _Stamp | None) -> None:
-        with self._at(path, make_parents=True) as (tree, place):
+        with self._format_place(path, make_parents=True) as (tree, place):
             tree.check_write(place.path)
             if place.info is not None:
-                _want(place.info, "file", path)
+                _check_wanted(place.info, "file", path)
             if _stamp(place.info) != expected:
                 raise FileChanged(path=path)
-            temporary = f".holdfast-{random_token(8)}.tmp"
+            temporary = f".holdfast-{make_random_token(8)}.tmp"
             try:
                 self._write_temporary(place, temporary, data)
                 fd = place.parent_fd
-                with _held(fd):
+                with _hold(fd):
                     if _stamp(_look(place)) != expected:
                         raise FileChanged(path=path)
                     os.rename(temporary, place.name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -471,13 +473,13 @@ def _look(place: FoundPath) -> os.stat_result | None:
         return None
 
 
-def _present(place: FoundPath, path: str) -> os.stat_result:
+def _stat_present(place: FoundPath, path: str) -> os.stat_result:
     if place.info is None:
         raise FileMissing(path=path)
     return place.info
 
 
-def _kind(mode: int) -> Kind:
+def _classify_kind(mode: int) -> Kind:
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -485,8 +487,8 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _want(info: os.stat_result, wanted: Kind, path: str) -> None:
-    found = _kind(info.st_mode)
+def _check_wanted(info: os.stat_result, wanted: Kind, path: str) -> None:
+    found = _classify_kind(info.st_mode)
     if found != wanted:
         raise FileUnsuitable(path=path, found=_NAMES[found], wanted=_NAMES[wanted])
 
@@ -494,14 +496,16 @@ def _want(info: os.stat_result, wanted: Kind, path: str) -> None:
 def _describe(path: str, info: os.stat_result) -> FileInfo:
     return FileInfo(
         path=path,
-        kind=_kind(info.st_mode),
+        kind=_classify_kind(info.st_mode),
         size=info.st_size,
         mtime_ns=info.st_mtime_ns,
         mode=stat.S_IMODE(info.st_mode),
     )
 
 
-def _entry(tree: _Tree, directory: str, entry: os.DirEntry[str], *, details: bool) -> Entry | None:
+def _make_entry(
+    tree: _Tree, directory: str, entry: os.DirEntry[str], *, details: bool
+) -> Entry | None:
     relative = posixpath.join(directory, entry.name)
     if entry.is_symlink():
         kind: Kind = "link"
@@ -531,7 +535,7 @@ def _read_up_to(stream: BinaryIO, limit: int, path: str) -> bytes:
     return data
 
 
-def _translated(path: str, attempt: Callable[[], T]) -> T:
+def _translate(path: str, attempt: Callable[[], T]) -> T:
     """Turn errors of the operating system into ours."""
     try:
         return attempt()
@@ -544,7 +548,7 @@ def _translated(path: str, attempt: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _held(fd: int) -> Iterator[None]:
+def _hold(fd: int) -> Iterator[None]:
     """Keep other processes of ours from replacing a file of a directory for a moment.
 
     Where a directory cannot be read or its file system knows no locks, only this process is
@@ -573,7 +577,7 @@ def _sync_directory(fd: int) -> None:
             os.close(directory)
 
 
-def _out_of_reach(path: str) -> PermissionDenied:
+def _make_out_of_reach(path: str) -> PermissionDenied:
     return PermissionDenied(
         permission="file",
         target=path,

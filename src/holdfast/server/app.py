@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 import structlog
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.operations import OWNER, Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
@@ -177,7 +177,7 @@ class HttpApplication:
         """Give the request an id, and refuse it if it does not address us."""
         self._guard.apply_proxy(scope)
         given = _header(scope, b"x-request-id")
-        request_id = given if _REQUEST_ID.fullmatch(given) else new_id("req")
+        request_id = given if _REQUEST_ID.fullmatch(given) else make_id("req")
         started = asyncio.get_running_loop().time()
         status = 500
 

@@ -198,11 +198,11 @@ __all__ = [
     "PROBLEM",
     "AsgiApp",
     "Disconnected",
-    "ServerRequest",
-    "ServerResponse",
     "Middleware",
     "Receive",
     "Scope",
     "Send",
+    "ServerRequest",
+    "ServerResponse",
     "send_response",
 ]

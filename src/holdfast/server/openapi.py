@@ -15,7 +15,7 @@ from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import list_errors
 from holdfast.hooks import BusEvent
-from holdfast.journal import Event, Payload, known_kinds
+from holdfast.journal import Event, Payload, list_known_kinds
 from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.server.endpoints import HttpEndpoint, is_object, list_endpoints
@@ -87,7 +87,9 @@ def describe() -> JsonObject:
 
 def _own_kinds() -> dict[str, type[Payload]]:
     """Return the kinds of events that Holdfast itself stores, not those of an application."""
-    return {k: cls for k, cls in known_kinds().items() if cls.__module__.startswith("holdfast.")}
+    return {
+        k: cls for k, cls in list_known_kinds().items() if cls.__module__.startswith("holdfast.")
+    }
 
 
 _PAGES: Final = {

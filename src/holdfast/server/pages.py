@@ -66,7 +66,7 @@ async def _ready(
         async with asyncio.timeout(_READY_WITHIN_S):
             opened = app.runtimes.list_open()
             for runtime in opened:
-                await runtime.journal.last_seq()
+                await runtime.journal.read_last_seq()
     except (StorageError, TimeoutError):
         return to_json({"status": "the store does not answer"}, 503)
     if not opened:

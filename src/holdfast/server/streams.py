@@ -17,7 +17,7 @@ import msgspec
 from holdfast.agents import AgentResult
 from holdfast.errors import RequestInvalid
 from holdfast.hooks import BusEvent
-from holdfast.journal import Event, checked_patterns
+from holdfast.journal import Event, check_patterns
 from holdfast.operations import Caller, runs
 from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.runtime import Runtime
@@ -276,7 +276,7 @@ def read_kinds(pairs: list[tuple[str, str]]) -> tuple[str, ...]:
     if not given:
         return ()
     try:
-        return checked_patterns(given)
+        return check_patterns(given)
     except Exception as error:
         raise RequestInvalid(detail=str(error)) from error
 
@@ -451,9 +451,9 @@ __all__ = [
     "SSE",
     "BusEventView",
     "EventStream",
-    "HeardPieces",
     "EventView",
     "FamilyEventView",
+    "HeardPieces",
     "HeardPieces",
     "StreamEvent",
     "merge_run",

@@ -10,7 +10,7 @@ from holdfast.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from holdfast.messages import GrowingMessages as GrowingMessages
     from holdfast.messages import compose as compose
-    from holdfast.messages import stored as stored
+    from holdfast.messages import strip_session as strip_session
     from holdfast.sessions import events as events
     from holdfast.sessions.acting import acting_for as acting_for
     from holdfast.sessions.acting import current_subject as current_subject
@@ -59,25 +59,25 @@ if TYPE_CHECKING:
     from holdfast.sessions.runs import Run as Run
     from holdfast.sessions.runs import RunStatus as RunStatus
     from holdfast.sessions.runs import Signal as Signal
+    from holdfast.sessions.runs import find_queued as find_queued
     from holdfast.sessions.runs import find_run as find_run
     from holdfast.sessions.runs import get_run as get_run
-    from holdfast.sessions.runs import queued_of as queued_of
+    from holdfast.sessions.runs import list_unfinished as list_unfinished
     from holdfast.sessions.runs import request_of as request_of
-    from holdfast.sessions.runs import unfinished as unfinished
     from holdfast.sessions.session import SESSIONS as SESSIONS
     from holdfast.sessions.session import STATES as STATES
     from holdfast.sessions.session import NewSession as NewSession
     from holdfast.sessions.session import Session as Session
-    from holdfast.sessions.session import allowed_states as allowed_states
     from holdfast.sessions.session import check_open as check_open
     from holdfast.sessions.session import check_transition as check_transition
-    from holdfast.sessions.session import new_session as new_session
+    from holdfast.sessions.session import list_allowed_states as list_allowed_states
+    from holdfast.sessions.session import make_new_session as make_new_session
     from holdfast.sessions.transfer import ExportedEvent as ExportedEvent
-    from holdfast.sessions.transfer import bounded_lines as bounded_lines
     from holdfast.sessions.transfer import check_events as check_events
+    from holdfast.sessions.transfer import export_event as export_event
     from holdfast.sessions.transfer import export_lines as export_lines
-    from holdfast.sessions.transfer import exported as exported
-    from holdfast.sessions.transfer import imported as imported
+    from holdfast.sessions.transfer import import_event as import_event
+    from holdfast.sessions.transfer import iterate_bounded_lines as iterate_bounded_lines
     from holdfast.sessions.transfer import parse_export as parse_export
     from holdfast.sessions.writing import Lease as Lease
     from holdfast.sessions.writing import SessionLeases as SessionLeases
@@ -93,16 +93,16 @@ else:
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",
             "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",
-            "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose stored",
+            "manager": "SESSION_PROJECTIONS SessionFilter SessionManager SortField compose strip_session",
             "messages": "MESSAGES MessageReader MessageRow GrowingMessages",
             "pages": "LONGEST_PAGE Page fetch_page",
             "retention": "RetentionPolicy RetentionReport clean_up",
-            "runs": "queued_of "
+            "runs": "find_queued "
             "ENDED RUNS SIGNALS Run RunStatus "
-            "Signal find_run get_run request_of unfinished",
-            "session": "SESSIONS STATES NewSession Session allowed_states check_open check_transition "
-            "new_session",
-            "transfer": "ExportedEvent bounded_lines check_events export_lines exported imported "
+            "Signal find_run get_run request_of list_unfinished",
+            "session": "SESSIONS STATES NewSession Session list_allowed_states check_open check_transition "
+            "make_new_session",
+            "transfer": "ExportedEvent iterate_bounded_lines check_events export_lines export_event import_event "
             "parse_export",
             "writing": "Lease SessionLeases Writing",
         },

@@ -6,17 +6,27 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.journal import Draft, Event, Journal, Origin, Payload, known_kinds, payload_digest
+from holdfast.journal import (
+    Draft,
+    Event,
+    Journal,
+    Origin,
+    Payload,
+    digest_payload,
+    list_known_kinds,
+)
 from holdfast.sessions.events import EventOmitted
 
 
-def copied(journal: Journal, event: Event, *, is_kept: Callable[[type[Payload]], bool]) -> Draft:
+def copy_draft(
+    journal: Journal, event: Event, *, is_kept: Callable[[type[Payload]], bool]
+) -> Draft:
     """Return an event as a draft for another chain: same time, same origin, same bytes.
 
     What is not kept is replaced by a fact that says so. Kinds that nobody here knows are kept,
     unless they are redacted. Of a redacted event the copy holds what is left of it.
     """
-    kind = known_kinds().get(event.kind, Payload)
+    kind = list_known_kinds().get(event.kind, Payload)
     if not is_kept(kind) or (event.is_redacted and kind is Payload):
         omitted = journal.draft(EventOmitted(omitted=event.kind))
         return msgspec.structs.replace(omitted, time=event.time)
@@ -34,6 +44,6 @@ def copied(journal: Journal, event: Event, *, is_kept: Callable[[type[Payload]],
         time=event.time,
         origin=origin,
         payload=event.payload,
-        payload_digest=payload_digest(event.payload),
+        payload_digest=digest_payload(event.payload),
         value=Payload() if kind is Payload else event.decode(),
     )

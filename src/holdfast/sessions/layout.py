@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.ids import is_id
 from holdfast.messages import Message
 from holdfast.sessions.manager import SessionManager
@@ -40,23 +40,23 @@ async def export_layout_files(manager: SessionManager) -> AsyncIterator[tuple[st
     while True:
         page = await manager.list_sessions(sort="time_created", limit=_PAGE, cursor=cursor)
         for session in page.items:
-            async for file in _session_files(manager, session):
+            async for file in _iterate_session_files(manager, session):
                 yield file
         cursor = page.next_cursor
         if not cursor:
             return
 
 
-async def _session_files(
+async def _iterate_session_files(
     manager: SessionManager, session: Session
 ) -> AsyncIterator[tuple[str, bytes]]:
-    yield f"storage/session/{session.id}.json", _pretty(session)
+    yield f"storage/session/{session.id}.json", _format_pretty(session)
     cursor = ""
     while True:
         page = await manager.messages.page(session, limit=_PAGE, cursor=cursor, newest_first=False)
         for message in page.items:
-            name = _file_name(message.id)
-            yield f"storage/message/{session.id}/{name}.json", _pretty(message)
+            name = _format_file_name(message.id)
+            yield f"storage/message/{session.id}/{name}.json", _format_pretty(message)
         cursor = page.next_cursor
         if not cursor:
             break
@@ -77,13 +77,13 @@ async def _session_files(
                 )
                 lines.setdefault(event.run_id, []).append(msgspec.json.encode(line))
     for name in sorted(lines):
-        yield f"run-{_file_name(name)}.jsonl", b"\n".join(lines[name]) + b"\n"
+        yield f"run-{_format_file_name(name)}.jsonl", b"\n".join(lines[name]) + b"\n"
 
 
-def _file_name(name: str) -> str:
+def _format_file_name(name: str) -> str:
     """Return an id as it is, anything else (an application may choose) as its digest."""
-    return name if is_id(name) else sha256_hex(name.encode())
+    return name if is_id(name) else hash_sha256(name.encode())
 
 
-def _pretty(value: Session | Message) -> bytes:
+def _format_pretty(value: Session | Message) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

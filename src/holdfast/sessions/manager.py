@@ -15,7 +15,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, SessionBusy, UsageError
-from holdfast.ids import check_id, new_id
+from holdfast.ids import check_id, make_id
 from holdfast.journal import (
     NO_ORIGIN,
     AnyProjection,
@@ -29,11 +29,11 @@ from holdfast.journal import (
     RowQuery,
     SessionDeleted,
 )
-from holdfast.messages import Message, Part, compose, stored
+from holdfast.messages import Message, Part, compose, strip_session
 from holdfast.sessions import events as facts
 from holdfast.sessions.acting import current_subject
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
-from holdfast.sessions.fork import copied
+from holdfast.sessions.fork import copy_draft
 from holdfast.sessions.messages import MESSAGES, MessageReader
 from holdfast.sessions.pages import Page, fetch_page
 from holdfast.sessions.runs import RUNS, SIGNALS, Run
@@ -42,14 +42,14 @@ from holdfast.sessions.session import (
     SESSIONS,
     STATES,
     Session,
+    check_metadata,
     check_open,
+    check_title,
     check_transition,
-    checked_metadata,
-    checked_title,
     hide,
+    make_new_session,
+    make_slug,
     merge_metadata,
-    new_session,
-    slug_of,
 )
 from holdfast.sessions.writing import SessionLeases, Writing
 
@@ -132,14 +132,14 @@ class SessionManager:
         if parent_id:
             parent = await self.get_session(parent_id)
             parent_id, owner = parent.id, parent.owner
-        new = new_session(
+        new = make_new_session(
             title,
             project_id=project_id,
             directory=directory,
             parent_id=parent_id,
             permission=permission,
             metadata=metadata,
-            expires_at=self._expiry(ttl_s) if ttl_s is not None else 0.0,
+            expires_at=self._compute_expiry(ttl_s) if ttl_s is not None else 0.0,
             session_id=session_id,
             owner=owner,
         )
@@ -207,13 +207,13 @@ class SessionManager:
         """
         session = await self.get_session(session_id)
         if metadata is not None:
-            checked_metadata(merge_metadata(session.metadata, metadata))
+            check_metadata(merge_metadata(session.metadata, metadata))
         changes = facts.SessionChanges(
-            title=msgspec.UNSET if title is None else checked_title(title),
+            title=msgspec.UNSET if title is None else check_title(title),
             summary=msgspec.UNSET if summary is None else summary,
             permission=msgspec.UNSET if permission is None else tuple(permission),
             metadata=msgspec.UNSET if metadata is None else metadata,
-            expires_at=msgspec.UNSET if ttl_s is None else self._expiry(ttl_s),
+            expires_at=msgspec.UNSET if ttl_s is None else self._compute_expiry(ttl_s),
         )
         if changes == facts.SessionChanges():
             return session
@@ -294,14 +294,12 @@ class SessionManager:
         point = ForkPoint(
             session_id=source.id, session_seq=events[-1].session_seq, hash=events[-1].hash
         )
-        name = new_id("ses")
-        fork_title = (
-            checked_title(title) if title else f"{source.title[: LONGEST_TITLE - 7]} (fork)"
-        )
+        name = make_id("ses")
+        fork_title = check_title(title) if title else f"{source.title[: LONGEST_TITLE - 7]} (fork)"
         created = msgspec.structs.replace(
             events[0].expect(facts.SessionCreated),
             title=fork_title,
-            slug=slug_of(fork_title, name),
+            slug=make_slug(fork_title, name),
             version=__version__,
             forked_from=point,
             owner=current_subject() or source.owner,
@@ -309,7 +307,7 @@ class SessionManager:
         drafts = (
             self.journal.draft(created),
             *[
-                copied(self.journal, event, is_kept=lambda kind: kind.is_inherited)
+                copy_draft(self.journal, event, is_kept=lambda kind: kind.is_inherited)
                 for event in events[1:]
             ],
             self.journal.draft(
@@ -330,14 +328,14 @@ class SessionManager:
         """
         created = events[0].expect(facts.SessionCreated)
         if as_new:
-            name = new_id("ses")
+            name = make_id("ses")
             first = msgspec.structs.replace(
-                created, slug=slug_of(created.title, name), owner=current_subject()
+                created, slug=make_slug(created.title, name), owner=current_subject()
             )
             drafts = (
                 msgspec.structs.replace(self.journal.draft(first), time=events[0].time),
                 *[
-                    copied(
+                    copy_draft(
                         self.journal, event, is_kept=lambda kind: not kind.kind.startswith("run.")
                     )
                     for event in events[1:]
@@ -366,7 +364,7 @@ class SessionManager:
         async with self.writing(session.id) as hold:
             await self.check_idle(session.id)
             last = await self._check_number(session.id, to)
-            hidden = await self._hidden_at(session.id, to)
+            hidden = await self._find_hidden(session.id, to)
             # Messages are only written under the lease, so none can follow `last` now.
             hidden = hide(hidden, to + 1, last) if to < last else hidden
             then = msgspec.structs.replace(await self.get_session(session.id), hidden=hidden)
@@ -399,7 +397,7 @@ class SessionManager:
         async with self.writing(session.id, wait_s=wait_s) as hold:
             check_open(await self.get_session(session.id), self.journal.clock.now())
             await self.check_idle(session.id)
-            fact = facts.MessageCreated(message=stored(message))
+            fact = facts.MessageCreated(message=strip_session(message))
             await hold.append(fact, origin=origin, is_last=True)
         return message
 
@@ -442,14 +440,14 @@ class SessionManager:
         if await self.journal.rows(query):
             raise SessionBusy(session_id=session_id)
 
-    async def last_number(self, session_id: str) -> int:
+    async def find_last_number(self, session_id: str) -> int:
         """Return the number of a session's last event; raises NotFound."""
         head = await self.journal.head(session_id)
         if head is None:
             raise NotFound(kind="session", value=session_id)
         return head.session_seq
 
-    async def interrupted_runs(self) -> list[Run]:
+    async def list_interrupted_runs(self) -> list[Run]:
         """Return runs that were under way when their process ended; draining resumes them."""
         query = RowQuery(
             projection=RUNS, where=(Condition("status", "=", "running"),), limit=10_000
@@ -463,7 +461,7 @@ class SessionManager:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _expiry(self, ttl_s: float) -> float:
+    def _compute_expiry(self, ttl_s: float) -> float:
         if not 0 <= ttl_s < math.inf:
             raise UsageError(detail=f"A time to live is a number of seconds, not {ttl_s}.")
         return self.journal.clock.now() + ttl_s if ttl_s else 0.0
@@ -478,14 +476,14 @@ class SessionManager:
 
     async def _check_number(self, session_id: str, number: int) -> int:
         """Return the number of the last event, after checking that `number` is not beyond."""
-        last = await self.last_number(session_id)
+        last = await self.find_last_number(session_id)
         if not 1 <= number <= last:
             raise UsageError(
                 detail=f"Session {session_id} has no event {number}; its last is {last}."
             )
         return last
 
-    async def _hidden_at(self, session_id: str, number: int) -> Ranges:
+    async def _find_hidden(self, session_id: str, number: int) -> Ranges:
         """Return what was hidden at an event: what the last revert before it says."""
         hidden: Ranges = ()
         after = 0

@@ -28,7 +28,7 @@ from holdfast.journal import (
     Payload,
     Projection,
     RowQuery,
-    chain_hash,
+    hash_chain,
     make_header,
 )
 from holdfast.messages import GrowingMessages, Message, Part, read_compaction
@@ -158,7 +158,7 @@ class Transcript:
         last = self.last
         if last is None or event.session_seq != last.session_seq + 1:
             return False
-        return last is known or chain_hash(last.hash, make_header(event)) == event.hash
+        return last is known or hash_chain(last.hash, make_header(event)) == event.hash
 
     def fold(self, event: Event, fact: Payload | None = None) -> None:
         """Take the next event into account; `fact` is what it says, if that is at hand."""
@@ -240,7 +240,7 @@ class Transcripts:
             self.kept.move_to_end(session_id)
             return kept.all()
         known = self.kept.pop(session_id, None)
-        transcript = await self._continued(session_id, known) if known is not None else None
+        transcript = await self._continue(session_id, known) if known is not None else None
         if transcript is None:
             begins = await self._find_beginning(session) if session.compacted_at else 0
             transcript = Transcript(
@@ -274,7 +274,7 @@ class Transcripts:
         is_whole = kept.is_visible(session.hidden) and row.is_visible(session.hidden)
         return row.session_seq - 1 if is_whole else 0
 
-    async def _continued(self, session_id: str, known: Transcript) -> Transcript | None:
+    async def _continue(self, session_id: str, known: Transcript) -> Transcript | None:
         """Fold what is new; `None` when what is known is no longer the past."""
         new = await self._journal.read(session_id, after=known.reached - 1, limit=_PAGE)
         if not new or known.last is None or new[0].hash != known.last.hash:
@@ -328,7 +328,7 @@ class MessageReader:
         self, session: Session, *, limit: int, cursor: str, newest_first: bool
     ) -> Page[Message]:
         """Return a page of the visible messages, oldest or newest first."""
-        rows = await self._rows(session, limit, cursor, newest_first)
+        rows = await self._list_rows(session, limit, cursor, newest_first)
         messages = await self._load(session, rows.items)
         return Page(items=messages, next_cursor=rows.next_cursor)
 
@@ -371,12 +371,12 @@ class MessageReader:
         """Count the visible messages."""
         count, cursor = 0, ""
         while True:
-            page = await self._rows(session, LONGEST_PAGE, cursor, newest_first=False)
+            page = await self._list_rows(session, LONGEST_PAGE, cursor, newest_first=False)
             count, cursor = count + len(page.items), page.next_cursor
             if not cursor:
                 return count
 
-    async def _rows(
+    async def _list_rows(
         self, session: Session, limit: int, cursor: str, newest_first: bool
     ) -> Page[MessageRow]:
         # The widest ranges are left out by the database; `keep` knows them all.
@@ -394,7 +394,7 @@ class MessageReader:
         )
 
     async def _load(self, session: Session, rows: Sequence[MessageRow]) -> tuple[Message, ...]:
-        wanted = sorted({n for row in rows for n in _events_of(row, session.hidden)})
+        wanted = sorted({n for row in rows for n in _list_events(row, session.hidden)})
         events: dict[int, Event] = {}
         for start in range(0, len(wanted), _FETCH):
             chunk = wanted[start : start + _FETCH]
@@ -403,12 +403,12 @@ class MessageReader:
         return tuple(_build(session, row, events) for row in rows)
 
 
-def _events_of(row: MessageRow, hidden: Ranges) -> list[int]:
+def _list_events(row: MessageRow, hidden: Ranges) -> list[int]:
     return [row.session_seq, *(number for number in row.updates if not is_hidden(hidden, number))]
 
 
 def _build(session: Session, row: MessageRow, events: dict[int, Event]) -> Message:
-    first, *updates = _events_of(row, session.hidden)
+    first, *updates = _list_events(row, session.hidden)
     message = events[first].expect(facts.MessageCreated).message
     for number in updates:
         part = events[number].expect(facts.MessagePartUpdated).part

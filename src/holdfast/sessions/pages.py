@@ -48,7 +48,7 @@ async def fetch_page(
     if not 1 <= query.limit <= LONGEST_PAGE:
         raise UsageError(detail=f"A page holds 1 to {LONGEST_PAGE} items, not {query.limit}.")
     check_query(query)
-    listing = _listing(query)
+    listing = _format_listing(query)
     if cursor:
         query = msgspec.structs.replace(query, after=_decode(cursor, listing, query))
     found: list[KeyedRow[Row]] = []
@@ -59,18 +59,18 @@ async def fetch_page(
         found += [keyed for keyed in rows if keep(keyed.row)]
         if len(rows) < wanted:
             break
-        query = msgspec.structs.replace(query, after=_place(rows[-1], query))
+        query = msgspec.structs.replace(query, after=_find_place(rows[-1], query))
     next_cursor = ""
     if len(found) > limit:
-        next_cursor = _encode(_Cursor(listing, *_place(found[limit - 1], query)))
+        next_cursor = _encode(_Cursor(listing, *_find_place(found[limit - 1], query)))
     return Page(items=tuple(keyed.row for keyed in found[:limit]), next_cursor=next_cursor)
 
 
-def _place(last: KeyedRow[Row], query: RowQuery[Row]) -> tuple[Scalar, str]:
+def _find_place(last: KeyedRow[Row], query: RowQuery[Row]) -> tuple[Scalar, str]:
     return getattr(last.row, query.order), last.key
 
 
-def _listing(query: RowQuery[Any]) -> str:
+def _format_listing(query: RowQuery[Any]) -> str:
     """Name a listing by what it filters and how it sorts, so that cursors cannot be mixed up."""
     described = (
         query.projection.name,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from holdfast.errors import NotFound, SessionBusy, UsageError
-from holdfast.journal import Condition, Event, RowQuery, known_kinds
+from holdfast.journal import Condition, Event, RowQuery, list_known_kinds
 from holdfast.sessions import events as facts
 from holdfast.sessions.manager import SessionManager
 from holdfast.sessions.messages import MESSAGES
@@ -65,7 +65,7 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
 async def clean_up(manager: SessionManager, policy: RetentionPolicy) -> RetentionReport:
     """Remove what the policy no longer wants; safe to repeat, to interrupt and to run twice."""
     deleted = busy = redacted = 0
-    for session in await _doomed(manager, policy):
+    for session in await _list_doomed(manager, policy):
         try:
             deleted += await _delete(manager, session)
         except SessionBusy:
@@ -73,7 +73,7 @@ async def clean_up(manager: SessionManager, policy: RetentionPolicy) -> Retentio
         except NotFound:
             continue
     if policy.removes_content:
-        for session in await _sessions(manager):
+        for session in await _list_sessions(manager):
             redacted += await _redact_old(manager, session, policy)
     freed = await manager.journal.store.collect()
     return RetentionReport(
@@ -85,7 +85,7 @@ async def clean_up(manager: SessionManager, policy: RetentionPolicy) -> Retentio
     )
 
 
-async def _sessions(manager: SessionManager, *conditions: Condition) -> list[Session]:
+async def _list_sessions(manager: SessionManager, *conditions: Condition) -> list[Session]:
     found: list[Session] = []
     query = RowQuery(
         projection=SESSIONS, where=conditions, order="time_updated", descending=True, limit=_PAGE
@@ -97,15 +97,15 @@ async def _sessions(manager: SessionManager, *conditions: Condition) -> list[Ses
     return found
 
 
-async def _doomed(manager: SessionManager, policy: RetentionPolicy) -> list[Session]:
+async def _list_doomed(manager: SessionManager, policy: RetentionPolicy) -> list[Session]:
     now = manager.journal.clock.now()
     expired = (Condition("expires_at", ">", 0.0), Condition("expires_at", "<=", now))
-    doomed = {session.id: session for session in await _sessions(manager, *expired)}
+    doomed = {session.id: session for session in await _list_sessions(manager, *expired)}
     if policy.session_ttl_s is not None:
         idle = Condition("time_updated", "<=", now - policy.session_ttl_s)
-        doomed |= {session.id: session for session in await _sessions(manager, idle)}
+        doomed |= {session.id: session for session in await _list_sessions(manager, idle)}
     if policy.max_sessions is not None:
-        archived = await _sessions(manager, Condition("state", "=", "archived"))
+        archived = await _list_sessions(manager, Condition("state", "=", "archived"))
         doomed |= {session.id: session for session in archived[policy.max_sessions :]}
     return list(doomed.values())
 
@@ -124,7 +124,7 @@ async def _redact_old(manager: SessionManager, session: Session, policy: Retenti
     heads = await manager.journal.store.heads(session.id)
     last = max([head.session_seq for head in heads], default=0)
     first_event = 0 if policy.max_events is None else last - policy.max_events + 1
-    kept = await _newest_messages(manager, session, policy.max_messages)
+    kept = await _find_newest_messages(manager, session, policy.max_messages)
     now = manager.journal.clock.now()
     wanted: list[int] = []
     async for event in _with_content(manager, session):
@@ -132,7 +132,7 @@ async def _redact_old(manager: SessionManager, session: Session, policy: Retenti
         is_too_much = event.session_seq < first_event
         if event.kind.startswith("message.") or event.kind in _MESSAGES_OF_RUNS:
             limits.append(policy.message_ttl_s)
-            is_too_much = is_too_much or (kept is not None and _message_id(event) not in kept)
+            is_too_much = is_too_much or (kept is not None and _find_message_id(event) not in kept)
         is_too_old = any(limit is not None and event.time <= now - limit for limit in limits)
         if is_too_much or is_too_old:
             wanted.append(event.session_seq)
@@ -141,7 +141,7 @@ async def _redact_old(manager: SessionManager, session: Session, policy: Retenti
 
 async def _with_content(manager: SessionManager, session: Session) -> AsyncIterator[Event]:
     """Yield the events that hold content, without what unfinished runs still need."""
-    kinds = frozenset(kind for kind, cls in known_kinds().items() if cls.has_content)
+    kinds = frozenset(kind for kind, cls in list_known_kinds().items() if cls.has_content)
     after = 0
     while page := await manager.journal.read(session.id, after=after, limit=_PAGE, kinds=kinds):
         after = page[-1].session_seq
@@ -158,7 +158,7 @@ async def _is_needed(manager: SessionManager, event: Event) -> bool:
     return run is not None and not run.has_ended
 
 
-def _message_id(event: Event) -> str:
+def _find_message_id(event: Event) -> str:
     value = event.decode()
     if isinstance(value, facts.MessagePartUpdated):
         return value.message_id
@@ -166,7 +166,7 @@ def _message_id(event: Event) -> str:
     return message.id if message is not None else ""
 
 
-async def _newest_messages(
+async def _find_newest_messages(
     manager: SessionManager, session: Session, count: int | None
 ) -> set[str] | None:
     """Return the ids of the newest messages, `None` when all may stay."""

@@ -109,10 +109,10 @@ class RunsTable(Projection[Run]):
             case facts.RunCancelRequested(reason=reason, stopped_by=by):
                 if row.has_started:
                     return replace(row, is_cancel_requested=True, reason=reason, stopped_by=by)
-        return _ended(row, event, payload)
+        return _make_ended(row, event, payload)
 
 
-def _ended(row: Run, event: Event, payload: Payload) -> Run:
+def _make_ended(row: Run, event: Event, payload: Payload) -> Run:
     replace = msgspec.structs.replace
     row = replace(row, time_ended=event.time, ended_at=event.session_seq)
     match payload:
@@ -187,7 +187,7 @@ async def get_run(journal: Journal, run_id: str) -> Run:
     return run
 
 
-async def unfinished(journal: Journal, session_id: str) -> list[Run]:
+async def list_unfinished(journal: Journal, session_id: str) -> list[Run]:
     """Return what waits or is under way in a session, in the order in which it is executed."""
     query = RowQuery(
         projection=RUNS,
@@ -200,7 +200,7 @@ async def unfinished(journal: Journal, session_id: str) -> list[Run]:
     return sorted(waiting, key=lambda run: not run.has_started)
 
 
-async def queued_of(journal: Journal, run: Run) -> Event:
+async def find_queued(journal: Journal, run: Run) -> Event:
     """Return the event with which a run was queued."""
     [event] = await journal.store.read(run.session_id, seqs=[run.queued_at])
     return event
@@ -208,4 +208,4 @@ async def queued_of(journal: Journal, run: Run) -> Event:
 
 async def request_of(journal: Journal, run: Run) -> facts.RunQueued:
     """Return the request that a run was queued with."""
-    return (await queued_of(journal, run)).expect(facts.RunQueued)
+    return (await find_queued(journal, run)).expect(facts.RunQueued)

@@ -19,7 +19,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidTransition, UsageError
-from holdfast.ids import check_id, new_id
+from holdfast.ids import check_id, make_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message, read_compaction
 from holdfast.sessions import events as facts
@@ -109,7 +109,7 @@ def hide(hidden: Ranges, low: int, high: int) -> Ranges:
     return tuple(joined)
 
 
-def allowed_states(current: SessionState) -> tuple[SessionState, ...]:
+def list_allowed_states(current: SessionState) -> tuple[SessionState, ...]:
     """Return the states that a session may go to next."""
     return _LEGAL[current]
 
@@ -153,8 +153,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: title or id would not do.
         """
-        name = checked_name(session_id)
-        slug = slug_of(checked_title(title), name)
+        name = check_name(session_id)
+        slug = make_slug(check_title(title), name)
         return NewSession(
             id=name, created=msgspec.structs.replace(self.created, title=title, slug=slug)
         )
@@ -180,7 +180,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def new_session(  # noqa: PLR0913 - what a session begins with
+def make_new_session(  # noqa: PLR0913 - what a session begins with
     title: str,
     *,
     project_id: str = "",
@@ -195,15 +195,15 @@ def new_session(  # noqa: PLR0913 - what a session begins with
     """Return a session that can be begun; nothing is stored.
 
     `parent_id` is taken as it is: whoever gives it knows that session. Without an `owner` it
-    belongs to the subject in whose name this happens (`acting_for`).
+    belongs to the subject in whose name this happens (`act_for`).
 
     Raises:
         UsageError: title, metadata or id would not do.
     """
-    name = checked_name(session_id) if session_id else new_id("ses")
+    name = check_name(session_id) if session_id else make_id("ses")
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
-        slug=slug_of(checked_title(title), name),
+        slug=make_slug(check_title(title), name),
         project_id=project_id or f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}",
         directory=place,
         title=title,
@@ -211,34 +211,34 @@ def new_session(  # noqa: PLR0913 - what a session begins with
         parent_id=parent_id,
         permission=tuple(permission),
         expires_at=expires_at,
-        metadata=checked_metadata(metadata) if metadata else {},
+        metadata=check_metadata(metadata) if metadata else {},
         owner=owner or current_subject(),
     )
     return NewSession(id=name, created=created)
 
 
-def checked_name(session_id: str) -> str:
+def check_name(session_id: str) -> str:
     """Return an id that a session of somebody's own may have."""
     if check_id(session_id, "session") == SYSTEM_SESSION:
         raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
     return session_id
 
 
-def slug_of(title: str, session_id: str) -> str:
+def make_slug(title: str, session_id: str) -> str:
     """Make a short readable name that is unique by the end of the session's id."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-")
     return f"{words or 'session'}-{session_id[-6:]}".replace("_", "-")
 
 
-def checked_title(title: str) -> str:
+def check_title(title: str) -> str:
     """Return a title that a session may have."""
     if not title.strip() or len(title) > LONGEST_TITLE:
         raise UsageError(detail=f"A session needs a title of 1 to {LONGEST_TITLE} characters.")
     return title
 
 
-def checked_metadata(metadata: JsonObject) -> JsonObject:
+def check_metadata(metadata: JsonObject) -> JsonObject:
     """Return a copy of metadata that can be kept with a session."""
     try:
         written = json.dumps(metadata, allow_nan=False)
@@ -311,7 +311,7 @@ class SessionsTable(Projection[Session]):
             case facts.MessageDeleted():
                 return replace(row, message_count=max(0, row.message_count - 1))
             case facts.SessionUpdated(changes=changes):
-                return _changed(row, changes)
+                return _apply_change(row, changes)
             case facts.SessionRulesAdded(rules=rules):
                 return replace(row, permission=(*row.permission, *rules))
             case facts.SessionStateChanged(state=state, reason=reason):
@@ -342,7 +342,7 @@ def _with_message(row: Session, event: Event, message: Message) -> Session:
     )
 
 
-def _changed(row: Session, changes: facts.SessionChanges) -> Session:
+def _apply_change(row: Session, changes: facts.SessionChanges) -> Session:
     values = {
         name: value
         for name, value in msgspec.structs.asdict(changes).items()

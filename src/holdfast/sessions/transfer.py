@@ -17,7 +17,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, InvalidImport
 from holdfast.ids import is_id
-from holdfast.journal import SYSTEM_SESSION, Event, Journal, check_chain, known_kinds
+from holdfast.journal import SYSTEM_SESSION, Event, Journal, check_chain, list_known_kinds
 from holdfast.messages import Message
 from holdfast.sessions.events import MessageCreated, SessionCreated
 
@@ -87,7 +87,7 @@ async def export_lines(journal: Journal, session_id: str) -> AsyncIterator[bytes
         limit = min(_PAGE, head.session_seq - after)
         for event in await journal.read(session_id, after=after, limit=limit):
             after = event.session_seq
-            yield msgspec.json.encode(exported(event)) + b"\n"
+            yield msgspec.json.encode(export_event(event)) + b"\n"
 
 
 def parse_export(source: IO[bytes]) -> list[Event]:
@@ -98,7 +98,8 @@ def parse_export(source: IO[bytes]) -> list[Event]:
     """
     header = _parse_header(source.readline(_LARGEST_HEADER))
     events = [
-        _parse_event(line, number, header) for number, line in enumerate(bounded_lines(source), 1)
+        _parse_event(line, number, header)
+        for number, line in enumerate(iterate_bounded_lines(source), 1)
     ]
     if len(events) != header.events or not events:
         raise InvalidImport(detail=f"{len(events)} of {header.events} events are there")
@@ -121,7 +122,7 @@ def check_events(events: list[Event]) -> None:
         raise InvalidImport(detail=f"event {first.session_seq}: {first.problem}")
 
 
-def bounded_lines(source: IO[bytes]) -> Iterator[bytes]:
+def iterate_bounded_lines(source: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a file that may be hostile.
 
     Raises:
@@ -158,10 +159,10 @@ def _parse_event(line: bytes, number: int, header: ExportHeader) -> Event:
         raise InvalidImport(detail=f"line {number + 1} is no event ({error})") from error
     if msgspec.json.encode(found) + b"\n" != line:
         raise InvalidImport(detail=f"line {number + 1} is not as an export writes it")
-    return imported(found, number, header.session_id)
+    return import_event(found, number, header.session_id)
 
 
-def imported(found: ExportedEvent, number: int, session_id: str) -> Event:
+def import_event(found: ExportedEvent, number: int, session_id: str) -> Event:
     """Return an event, still without a place in a store, from what an export says of it.
 
     Raises:
@@ -209,7 +210,7 @@ def _check_event(event: Event, number: int) -> None:
 
 def _check_story(events: list[Event]) -> None:
     """Refuse facts that cannot be read, are in the wrong place, or name things by no id."""
-    known, messages = known_kinds(), set()
+    known, messages = list_known_kinds(), set()
     for event in events:
         number = event.session_seq
         if (event.kind == SessionCreated.kind) != (number == 1):
@@ -238,7 +239,7 @@ def _is_name(value: object) -> bool:
     return value == "" or is_id(value)
 
 
-def exported(event: Event) -> ExportedEvent:
+def export_event(event: Event) -> ExportedEvent:
     """Return what an export says of an event."""
     return ExportedEvent(
         n=event.session_seq,

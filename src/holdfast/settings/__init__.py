@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from holdfast.settings.files import read_text as read_text
     from holdfast.settings.guarded import list_governing_places as list_governing_places
     from holdfast.settings.guarded import list_secret_places as list_secret_places
-    from holdfast.settings.guarded import unvouched_settings as unvouched_settings
+    from holdfast.settings.guarded import make_unvouched_settings as make_unvouched_settings
     from holdfast.settings.keys import CONFIG_VARIABLE as CONFIG_VARIABLE
     from holdfast.settings.keys import Key as Key
     from holdfast.settings.keys import list_keys as list_keys
     from holdfast.settings.keys import list_sections as list_sections
     from holdfast.settings.load import HOOKS_FOLDER as HOOKS_FOLDER
     from holdfast.settings.load import LoadedSettings as LoadedSettings
-    from holdfast.settings.load import config_error as config_error
     from holdfast.settings.load import load_settings as load_settings
+    from holdfast.settings.load import make_config_error as make_config_error
     from holdfast.settings.load import vouch_for as vouch_for
     from holdfast.settings.mcp import McpEndpoint as McpEndpoint
     from holdfast.settings.mcp import McpSandbox as McpSandbox
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.settings.mcp_file import Place as Place
     from holdfast.settings.mcp_file import add_endpoint as add_endpoint
     from holdfast.settings.mcp_file import check_endpoint as check_endpoint
-    from holdfast.settings.mcp_file import endpoint_file as endpoint_file
+    from holdfast.settings.mcp_file import find_endpoint_file as find_endpoint_file
     from holdfast.settings.mcp_file import remove_endpoint as remove_endpoint
     from holdfast.settings.secrets import find_variables_around as find_variables_around
     from holdfast.settings.secrets import list_secret_values as list_secret_values
@@ -50,11 +50,11 @@ else:
             "definition": "Settings",
             "environment": "is_color_unwanted process_environment",
             "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
-            "guarded": "list_governing_places list_secret_places unvouched_settings",
+            "guarded": "list_governing_places list_secret_places make_unvouched_settings",
             "keys": "CONFIG_VARIABLE Key list_keys list_sections",
-            "load": "HOOKS_FOLDER LoadedSettings config_error load_settings vouch_for",
+            "load": "HOOKS_FOLDER LoadedSettings make_config_error load_settings vouch_for",
             "mcp": "McpEndpoint McpSandbox check_names references",
-            "mcp_file": "Place add_endpoint check_endpoint endpoint_file remove_endpoint",
+            "mcp_file": "Place add_endpoint check_endpoint find_endpoint_file remove_endpoint",
             "secrets": "list_secret_values find_variables_around",
             "unvouched": "Gap UnvouchedSettings",
         },

@@ -37,7 +37,7 @@ RememberScope = Annotated[Literal["off", "session", "user", "project"], AnyCase]
 LogFormat = Annotated[Literal["text", "json"], AnyCase]
 
 
-def _named(variable: str) -> dict[str, Any]:
+def _find_named(variable: str) -> dict[str, Any]:
     return {"variable": variable}
 
 
@@ -57,7 +57,7 @@ class ModelSettings(_Section):
         default=None,
         description="Model to use, such as `gpt-4o-mini` or `openai:gpt-4o-mini`; "
         "without it, the provider's own default.",
-        json_schema_extra=_named("AGENT_MODEL"),
+        json_schema_extra=_find_named("AGENT_MODEL"),
     )
     provider: Line | None = Field(
         default=None,
@@ -67,7 +67,7 @@ class ModelSettings(_Section):
         default=None,
         description="Address of an OpenAI-compatible server, such as LM Studio's "
         "`http://127.0.0.1:1234/v1`.",
-        json_schema_extra=_named("OPENAI_BASE_URL"),
+        json_schema_extra=_find_named("OPENAI_BASE_URL"),
     )
     anthropic_base_url: Url | None = Field(
         default=None, description="Address of a server that speaks Anthropic Messages."
@@ -75,7 +75,7 @@ class ModelSettings(_Section):
     force_chat_completions: Switch = Field(
         default=False,
         description="Use Chat Completions even where Responses is available.",
-        json_schema_extra=_named("AGENT_FORCE_CHAT_COMPLETIONS"),
+        json_schema_extra=_find_named("AGENT_FORCE_CHAT_COMPLETIONS"),
     )
 
 
@@ -108,7 +108,7 @@ class StorageSettings(_Section):
     state_dir: Directory = Field(
         description="Directory of the journal and everything else that is kept; by default "
         "`$XDG_STATE_HOME/holdfast` or `~/.local/state/holdfast`.",
-        json_schema_extra=_named("AGENT_STATE_DIR"),
+        json_schema_extra=_find_named("AGENT_STATE_DIR"),
     )
     url: StoreUrl = Field(
         default="",
@@ -240,7 +240,7 @@ class NetworkSettings(_Section):
     allow_net: Switch = Field(
         default=False,
         description="Let tools reach the network, within the policies.",
-        json_schema_extra=_named("ALLOW_NET"),
+        json_schema_extra=_find_named("ALLOW_NET"),
     )
 
 
@@ -264,7 +264,7 @@ class ToolSettings(_Section):
     dir: Directory = Field(
         description="Directory of installed tool bundles; by default `tools` in the state "
         "directory.",
-        json_schema_extra=_named("AGENT_TOOLS_DIR"),
+        json_schema_extra=_find_named("AGENT_TOOLS_DIR"),
     )
     searxng_url: Url | None = Field(
         default=None,
@@ -492,7 +492,7 @@ class RemoteSettings(_Section):
     url: Url | None = Field(
         default=None,
         description="Address of a Holdfast server; without it, everything happens here.",
-        json_schema_extra=_named("HOLDFAST_SERVER"),
+        json_schema_extra=_find_named("HOLDFAST_SERVER"),
     )
 
 
@@ -502,12 +502,12 @@ class LogSettings(_Section):
     level: LogLevel = Field(
         default="warning",
         description="Least important message that is logged.",
-        json_schema_extra=_named("HOLDFAST_LOG_LEVEL"),
+        json_schema_extra=_find_named("HOLDFAST_LOG_LEVEL"),
     )
     format: LogFormat = Field(
         default="text",
         description="Lines for people, or JSON for programs.",
-        json_schema_extra=_named("HOLDFAST_LOG_FORMAT"),
+        json_schema_extra=_find_named("HOLDFAST_LOG_FORMAT"),
     )
 
 
@@ -518,39 +518,39 @@ class SecretSettings(_Section):
         default=None,
         description="File of `NAME=value` lines with keys, readable by its owner only "
         "(mode 0600); by default `.holdfast/secrets.env` if it exists.",
-        json_schema_extra=_named("HOLDFAST_SECRETS_FILE"),
+        json_schema_extra=_find_named("HOLDFAST_SECRETS_FILE"),
     )
     artifact_key: Secret | None = Field(
         default=None,
         description="Key that encrypts artifacts, AES-256-GCM (extra `artifacts`): 32 random bytes "
         "in base64. Without it they are kept as they are.",
-        json_schema_extra=_named("HOLDFAST_ARTIFACT_KEY"),
+        json_schema_extra=_find_named("HOLDFAST_ARTIFACT_KEY"),
     )
     artifact_former_key: Secret | None = Field(
         default=None,
         description="Key that encrypted artifacts before, until `holdfast artifacts rekey` is "
         "through.",
-        json_schema_extra=_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
+        json_schema_extra=_find_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
     )
     link_key: Secret | None = Field(
         default=None,
         description="Key that signs links to artifacts; another one makes all links invalid.",
-        json_schema_extra=_named("HOLDFAST_LINK_KEY"),
+        json_schema_extra=_find_named("HOLDFAST_LINK_KEY"),
     )
     openai_api_key: Secret | None = Field(
         default=None,
         description="Key for OpenAI or an OpenAI-compatible server.",
-        json_schema_extra=_named("OPENAI_API_KEY"),
+        json_schema_extra=_find_named("OPENAI_API_KEY"),
     )
     api_key: Secret | None = Field(
         default=None,
         description="Key for the Holdfast server at `remote.url`.",
-        json_schema_extra=_named("HOLDFAST_API_KEY"),
+        json_schema_extra=_find_named("HOLDFAST_API_KEY"),
     )
     anthropic_api_key: Secret | None = Field(
         default=None,
         description="Key for Anthropic.",
-        json_schema_extra=_named("ANTHROPIC_API_KEY"),
+        json_schema_extra=_find_named("ANTHROPIC_API_KEY"),
     )
 
 
@@ -560,16 +560,16 @@ class Settings(_Section):
     env: Environment | None = Field(
         default=None,
         description="Overlay to read: `holdfast.<env>.toml` beside the project file.",
-        json_schema_extra=_named("HOLDFAST_ENV"),
+        json_schema_extra=_find_named("HOLDFAST_ENV"),
     )
     workspace: Directory = Field(
         description="Directory that agents work in; by default the working directory.",
-        json_schema_extra=_named("AGENT_WORKSPACE"),
+        json_schema_extra=_find_named("AGENT_WORKSPACE"),
     )
     user_dir: Directory = Field(
         description="Directory of your own `skills` and `agents`; by default "
         "`$XDG_CONFIG_HOME/holdfast` or `~/.config/holdfast`.",
-        json_schema_extra=_named("HOLDFAST_USER_DIR"),
+        json_schema_extra=_find_named("HOLDFAST_USER_DIR"),
     )
     home_dir: Directory | None = Field(
         default=None,

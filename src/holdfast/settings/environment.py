@@ -20,7 +20,7 @@ def is_color_unwanted(environ: Mapping[str, str] | None = None) -> bool:
     return bool(given.get("NO_COLOR")) or given.get("TERM") == "dumb"
 
 
-def working_directory() -> Path:
+def find_working_directory() -> Path:
     """The working directory of this process.
 
     Raises:

@@ -140,7 +140,7 @@ def _locate(text: str) -> Iterator[tuple[str, int]]:
         written, mark, _ = bare[1:].partition("]") if is_header else bare.partition("=")
         if not mark or not re.fullmatch(_WRITTEN_KEY, written):
             continue
-        key = _dotted(written)
+        key = _split_dotted(written)
         if is_header:
             section = key
         elif section:
@@ -150,7 +150,7 @@ def _locate(text: str) -> Iterator[tuple[str, int]]:
             yield key, number
 
 
-def _dotted(written: str) -> str:
+def _split_dotted(written: str) -> str:
     return ".".join(part.strip().strip("\"'") for part in written.split("."))
 
 
@@ -170,7 +170,7 @@ def parse_variables(text: str) -> tuple[list[Variable], list[tuple[int, str]]]:
     place = 0
     while place < len(text):
         line = text.count("\n", 0, place) + 1
-        end = _line_end(text, place)
+        end = _find_line_end(text, place)
         stripped = text[place:end].strip()
         name = _name().match(text, place, end)
         if not stripped or stripped.startswith("#"):
@@ -189,7 +189,7 @@ def parse_variables(text: str) -> tuple[list[Variable], list[tuple[int, str]]]:
     return found, wrong
 
 
-def _line_end(text: str, start: int) -> int:
+def _find_line_end(text: str, start: int) -> int:
     end = text.find("\n", start)
     return len(text) if end < 0 else end
 
@@ -198,7 +198,7 @@ def _read_value(text: str, start: int) -> tuple[str, int]:
     """The value that starts here, and where the next line begins."""
     quote = text[start : start + 1]
     if quote not in {'"', "'"}:
-        end = _line_end(text, start)
+        end = _find_line_end(text, start)
         return re.split(r"\s#|^#", text[start:end], maxsplit=1)[0].strip(), end + 1
     parts: list[str] = []
     place = start + 1
@@ -211,7 +211,7 @@ def _read_value(text: str, start: int) -> tuple[str, int]:
             place += 1
     if place >= len(text):
         raise UnreadableFile("has a quote that is never closed")
-    end = _line_end(text, place)
+    end = _find_line_end(text, place)
     rest = text[place + 1 : end].strip()
     if rest and not rest.startswith("#"):
         raise UnreadableFile("has text behind the closing quote")

@@ -41,9 +41,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self, value: object) -> object:
         """The value as the setting's type; raises pydantic's ValidationError."""
-        return self._adapter().validate_python(value)
+        return self._make_adapter().validate_python(value)
 
-    def _adapter(self) -> TypeAdapter[Any]:
+    def _make_adapter(self) -> TypeAdapter[Any]:
         kind: Any = self.info.annotation
         for mark in self.info.metadata:
             kind = Annotated[kind, mark]
@@ -97,6 +97,6 @@ def list_sections() -> dict[str, type[BaseModel]]:
 
 
 @cache
-def keys_by_variable() -> dict[str, Key]:
+def list_keys_by_variable() -> dict[str, Key]:
     """Every setting by its variable."""
     return {key.variable: key for key in list_keys().values()}

@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
 from holdfast.settings.definition import JwtSettings, Settings
-from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE, list_keys, list_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
@@ -77,11 +77,11 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The settings, without the environment, which holds keys."""
         return f"LoadedSettings(settings={self.settings!r}, files={self.files!r})"
 
-    def source_of(self, key: str) -> str:
+    def find_source(self, key: str) -> str:
         """Where a value came from: `default`, `holdfast.toml:12`, `environment AGENT_MODEL`…"""
         return self.sources[key]
 
-    def value_of(self, key: str) -> object:
+    def read_value(self, key: str) -> object:
         """The value of a dotted key; secrets stay wrapped."""
         value: object = self.settings
         for part in key.split("."):
@@ -92,7 +92,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Every setting with value and source, ready to print; secrets are hidden."""
         rows: list[dict[str, object]] = []
         for name, key in list_keys().items():
-            value = self.value_of(name)
+            value = self.read_value(name)
             if key.is_secret and value is not None:
                 value = "(hidden)"
             elif isinstance(value, Path):
@@ -118,7 +118,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 text = read_text(path, is_private=path == self.settings.secrets.file)
             except UnreadableFile as error:
-                raise config_error([Mistake(source=str(path), text=error.text)]) from None
+                raise make_config_error([Mistake(source=str(path), text=error.text)]) from None
             for item in reversed(parse_variables(text or "")[0]):
                 if item.name == variable and item.value.strip():
                     return SecretStr(item.value.strip())
@@ -142,7 +142,7 @@ def load_settings(
             `mistakes` the same as a list. Secrets are in neither.
     """
     env = process_environment() if environ is None else environ
-    here = (working_directory() if cwd is None else cwd).absolute()
+    here = (find_working_directory() if cwd is None else cwd).absolute()
     collector = Collector(env, here)
     secret_files = _collect(collector, overrides or {})
     chosen, sources = _validate(collector)
@@ -151,7 +151,7 @@ def load_settings(
     _check_key_leaks(collector, chosen)
     _check_gaps(collector, chosen)
     if collector.mistakes:
-        raise config_error(collector.mistakes)
+        raise make_config_error(collector.mistakes)
     return LoadedSettings(
         settings=Settings.model_validate(_nest(chosen)),
         sources=sources,
@@ -170,9 +170,9 @@ def vouch_for(path: Path, *, overrides: Mapping[str, object] | None = None) -> b
         UsageError: a command that could change them is still running.
         StorageError: it could not be noted.
     """
-    collector = Collector(process_environment(), working_directory())
+    collector = Collector(process_environment(), find_working_directory())
     _collect(collector, overrides or {})
-    return any([unvouched.accept(path) for unvouched in _all_unvouched(collector)])
+    return any([unvouched.accept(path) for unvouched in _list_unvouched(collector)])
 
 
 def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Path, ...]:
@@ -188,11 +188,11 @@ def _collect(collector: Collector, overrides: Mapping[str, object]) -> tuple[Pat
 
 
 def _collect_toml(collector: Collector) -> None:
-    user = collector.standard_dir("XDG_CONFIG_HOME", ".config")
+    user = collector.find_standard_dir("XDG_CONFIG_HOME", ".config")
     if user is not None:
         collector.add_toml(user / "config.toml", Rank.USER)
     project = _collect_project(collector)
-    wanted = collector.strongest_raw("env")
+    wanted = collector.find_strongest_raw("env")
     if project is None or wanted is None:
         return
     try:
@@ -207,7 +207,7 @@ def _collect_project(collector: Collector) -> Path | None:
     named = collector.environ.get(CONFIG_VARIABLE, "").strip()
     if named:
         try:
-            project = _absolute(named, collector.cwd, collector.home())
+            project = _resolve_absolute(named, collector.cwd, collector.home())
         except ValueError as error:
             collector.note(f"environment {CONFIG_VARIABLE}", str(error))
             return None
@@ -217,17 +217,17 @@ def _collect_project(collector: Collector) -> Path | None:
     if found is not None:
         collector.add_toml(found, Rank.PROJECT)
         return found
-    return (collector.repository_root() or collector.cwd) / "holdfast.toml"
+    return (collector.find_repository_root() or collector.cwd) / "holdfast.toml"
 
 
 def _collect_secrets(collector: Collector) -> Path | None:
     """Read the secrets file: the named one, which must exist, else the standard one."""
-    named = collector.strongest_raw("secrets.file")
+    named = collector.find_strongest_raw("secrets.file")
     if named is not None:
         if not isinstance(named.value, str | Path):
             return None  # told together with all other values
         try:
-            given = _absolute(named.value, named.base, collector.home())
+            given = _resolve_absolute(named.value, named.base, collector.home())
         except ValueError:
             return None  # likewise
         collector.add_variables(given, Rank.SECRETS, is_needed=True)
@@ -255,7 +255,7 @@ def _validate(collector: Collector) -> tuple[dict[str, tuple[object, Rank]], dic
         try:
             raw = item.value
             if item.key.is_path and isinstance(raw, str | Path):
-                raw = _absolute(raw, item.base, collector.home())
+                raw = _resolve_absolute(raw, item.base, collector.home())
             value = item.key.validate(raw)
         except ValidationError as error:
             collector.note(item.source, f"{item.key.name}: {_explain(item, error)}")
@@ -284,7 +284,7 @@ def _with_weaker(
     """Add endpoints to those of weaker sources, each with who says it."""
     is_of_project = item.rank in _PROJECT_RANKS
     named = {
-        name: one.found_in(item.source, is_of_project=is_of_project) for name, one in given.items()
+        name: one.find_in(item.source, is_of_project=is_of_project) for name, one in given.items()
     }
     for name, one in named.items():
         if one.is_of_project and one.sandbox == "full":
@@ -302,7 +302,7 @@ def _with_weaker(
         return named
 
 
-def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
+def _resolve_absolute(value: str | Path, base: Path, home: Path | None) -> Path:
     """The path made absolute; raises ValueError for what cannot be meant."""
     text = str(value)
     if not text or "\0" in text or "\n" in text:
@@ -318,7 +318,7 @@ def _absolute(value: str | Path, base: Path, home: Path | None) -> Path:
 
 def _explain(item: FoundSetting, error: ValidationError) -> str:
     problems = [
-        _place(item, problem["loc"])
+        _find_place(item, problem["loc"])
         + problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
         for problem in error.errors(include_url=False, include_input=False)
     ]
@@ -331,7 +331,7 @@ def _explain(item: FoundSetting, error: ValidationError) -> str:
     return text
 
 
-def _place(item: FoundSetting, steps: tuple[int | str, ...]) -> str:
+def _find_place(item: FoundSetting, steps: tuple[int | str, ...]) -> str:
     """Where in a value that has parts something is wrong; nothing for a plain one."""
     named = [str(step)[:80] for step in steps if step != "[key]"]
     return f"{'.'.join(named)}: " if named and item.key.name in (_ENDPOINTS, _SERVERS) else ""
@@ -350,7 +350,7 @@ def _fill_defaults(
     if isinstance(workspace, Path):
         chosen.setdefault("policies.dir", (workspace / "policies", Rank.DEFAULT))
     if "storage.state_dir" not in chosen:
-        standard = collector.standard_dir("XDG_STATE_HOME", ".local/state")
+        standard = collector.find_standard_dir("XDG_STATE_HOME", ".local/state")
         if standard is None:
             collector.note("default", "there is no home directory; set AGENT_STATE_DIR")
             return
@@ -358,7 +358,7 @@ def _fill_defaults(
     state_dir = chosen["storage.state_dir"][0]
     if isinstance(state_dir, Path):
         chosen.setdefault("tools.dir", (state_dir / "tools", Rank.DEFAULT))
-        own = collector.standard_dir("XDG_CONFIG_HOME", ".config") or state_dir / "user"
+        own = collector.find_standard_dir("XDG_CONFIG_HOME", ".config") or state_dir / "user"
         chosen.setdefault("user_dir", (own, Rank.DEFAULT))
 
 
@@ -373,7 +373,7 @@ def _check_places(collector: Collector, chosen: dict[str, tuple[object, Rank]]) 
         except OSError:
             is_wrong = True
         if is_wrong:
-            winner = collector.strongest_raw(name)
+            winner = collector.find_strongest_raw(name)
             source = winner.source if winner and rank is not Rank.DEFAULT else "default"
             collector.note(source, f"{name}: {path} is not a directory")
 
@@ -390,7 +390,7 @@ def _check_key_leaks(collector: Collector, chosen: dict[str, tuple[object, Rank]
         is_foreign = url_rank in _PROJECT_RANKS and not _is_safe_host(str(url), vendor)
         if is_foreign and secret is not None and key_rank >= Rank.ENVIRONMENT:
             keys = list_keys()
-            winner = collector.strongest_raw(url_name)
+            winner = collector.find_strongest_raw(url_name)
             collector.note(
                 winner.source if winner else url_name,
                 f"{url_name} would receive the key in {keys[key_name].variable}, which the "
@@ -411,21 +411,21 @@ def _check_gaps(collector: Collector, chosen: dict[str, tuple[object, Rank]]) ->
         files = [place / name for place in levels for name in _FILES]
         # What a link led to, and now leads nowhere, was not read, and should have been.
         read += [path for path in files if not path.exists()]
-    for unvouched in _all_unvouched(collector):
+    for unvouched in _list_unvouched(collector):
         collector.mistakes += unvouched.mistakes(lambda: read)
 
 
-def _all_unvouched(collector: Collector) -> list[UnvouchedSettings]:
+def _list_unvouched(collector: Collector) -> list[UnvouchedSettings]:
     """The notes of every state directory that any source names.
 
     A file that a command made may name another one, in which nothing is noted.
     """
-    standard = collector.standard_dir("XDG_STATE_HOME", ".local/state")
+    standard = collector.find_standard_dir("XDG_STATE_HOME", ".local/state")
     found = [] if standard is None else [standard]
     for item in collector.found:
         if item.key.name == "storage.state_dir" and isinstance(item.value, str | Path):
             with contextlib.suppress(ValueError):
-                found.append(_absolute(item.value, item.base, collector.home()))
+                found.append(_resolve_absolute(item.value, item.base, collector.home()))
     return [UnvouchedSettings(place) for place in dict.fromkeys(found)]
 
 
@@ -444,20 +444,20 @@ def _nest(chosen: Mapping[str, tuple[object, Rank]]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     # A section that is given, though empty, needs no validator of its own.
     for name in list_sections():
-        _section_of(nested, name.split("."))
+        _get_section(nested, name.split("."))
     for name, (value, _) in chosen.items():
         *sections, last = name.split(".")
-        _section_of(nested, sections)[last] = value
+        _get_section(nested, sections)[last] = value
     return nested
 
 
-def _section_of(nested: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+def _get_section(nested: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
     for section in path:
         nested = nested.setdefault(section, {})
     return nested
 
 
-def config_error(mistakes: Sequence[Mistake]) -> ConfigError:
+def make_config_error(mistakes: Sequence[Mistake]) -> ConfigError:
     """Return the error that names all of these mistakes."""
     lines = list(dict.fromkeys(str(mistake) for mistake in mistakes))
     return ConfigError(detail="\n".join(f"  - {line}" for line in lines), mistakes=lines)

@@ -229,7 +229,7 @@ class McpEndpoint(BaseModel):
         """What was said about it, without what holds anyway."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
-    def found_in(self, source: str, *, is_of_project: bool) -> McpEndpoint:
+    def find_in(self, source: str, *, is_of_project: bool) -> McpEndpoint:
         """Return the same, as said by a source."""
         found = self.model_copy()
         found._is_of_project = is_of_project

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.errors import AlreadyExists, NotFound, StorageError, UsageError
-from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import UnreadableFile, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE
 from holdfast.settings.mcp import McpEndpoint, McpEndpoints
@@ -29,16 +29,16 @@ _TABLE: Final = "mcp_endpoints"
 _HEADER: Final = re.compile(r"\s*\[")
 
 
-def endpoint_file(place: Place) -> Path:
+def find_endpoint_file(place: Place) -> Path:
     """Return the user's configuration file, or the project's, whether it is there or not.
 
     Raises:
         UsageError: there is no home directory.
     """
     environ = process_environment()
-    collector = Collector(environ, working_directory())
+    collector = Collector(environ, find_working_directory())
     if place == "user":
-        folder = collector.standard_dir("XDG_CONFIG_HOME", ".config")
+        folder = collector.find_standard_dir("XDG_CONFIG_HOME", ".config")
         if folder is None:
             raise UsageError(detail="There is no home directory, and so no file of the user's.")
         return folder / "config.toml"
@@ -46,7 +46,7 @@ def endpoint_file(place: Place) -> Path:
     if named:
         return Path(named).expanduser().absolute()
     found = collector.search_upwards("holdfast.toml")
-    return found or (collector.repository_root() or collector.cwd) / "holdfast.toml"
+    return found or (collector.find_repository_root() or collector.cwd) / "holdfast.toml"
 
 
 def check_endpoint(name: str, said: dict[str, Any]) -> McpEndpoint:
@@ -77,11 +77,11 @@ def add_endpoint(path: Path, name: str, said: dict[str, Any]) -> None:
         StorageError: it cannot be written.
     """
     text = _read(path)
-    before = _parsed(path, text)
+    before = _parse(path, text)
     endpoints = before.get(_TABLE, {})
     if name in endpoints:
         raise AlreadyExists(kind="MCP server", value=name)
-    lines = [f"{key} = {_toml(value)}" for key, value in said.items()]
+    lines = [f"{key} = {_read_toml(value)}" for key, value in said.items()]
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     after = f"{text}{gap}[{_TABLE}.{name}]\n" + "\n".join(lines) + "\n"
     _write(path, after, {**before, _TABLE: {**endpoints, name: said}})
@@ -96,7 +96,7 @@ def remove_endpoint(path: Path, name: str) -> None:
         StorageError: it cannot be written.
     """
     text = _read(path)
-    before = _parsed(path, text)
+    before = _parse(path, text)
     endpoints = before.get(_TABLE, {})
     if name not in endpoints:
         raise NotFound(kind="MCP server", value=f"{name} in {path}")
@@ -121,7 +121,7 @@ def _read(path: Path) -> str:
         raise UsageError(detail=f"{path} {error.text}.") from None
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -149,14 +149,14 @@ def _write(path: Path, text: str, wanted: dict[str, Any]) -> None:
         raise StorageError(path=str(path), detail=error.strerror or "it fails") from error
 
 
-def _toml(value: object) -> str:
+def _read_toml(value: object) -> str:
     """A value as TOML, which JSON's forms of texts, numbers and lists are too."""
     if isinstance(value, dict):
-        inner = [f"{json.dumps(str(key))} = {_toml(one)}" for key, one in value.items()]
+        inner = [f"{json.dumps(str(key))} = {_read_toml(one)}" for key, one in value.items()]
         return "{ " + ", ".join(inner) + " }"
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value, ensure_ascii=True)
 
 
-__all__ = ["Place", "add_endpoint", "check_endpoint", "endpoint_file", "remove_endpoint"]
+__all__ = ["Place", "add_endpoint", "check_endpoint", "find_endpoint_file", "remove_endpoint"]

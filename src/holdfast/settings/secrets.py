@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from holdfast.settings.definition import Settings
-from holdfast.settings.environment import process_environment, working_directory
+from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import list_keys
 from holdfast.settings.sources import Collector
@@ -21,7 +21,7 @@ def list_secret_values(settings: Settings) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     if settings.secrets.file is not None:
-        found |= _variables(settings.secrets.file, is_private=True)
+        found |= _read_variables(settings.secrets.file, is_private=True)
     for name, key in list_keys().items():
         section, _, last = name.rpartition(".")
         value = getattr(getattr(settings, section), last) if key.is_secret else None
@@ -33,11 +33,11 @@ def list_secret_values(settings: Settings) -> dict[str, str]:
 def find_variables_around(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment, and what `.env` would add to it."""
     given = process_environment() if environ is None else environ
-    dotenv = Collector(given, working_directory()).search_upwards(".env")
-    return {**(_variables(dotenv) if dotenv else {}), **given}
+    dotenv = Collector(given, find_working_directory()).search_upwards(".env")
+    return {**(_read_variables(dotenv) if dotenv else {}), **given}
 
 
-def _variables(path: Path, *, is_private: bool = False) -> dict[str, str]:
+def _read_variables(path: Path, *, is_private: bool = False) -> dict[str, str]:
     try:
         text = read_text(path, is_private=is_private)
     except UnreadableFile:

@@ -28,8 +28,8 @@ from holdfast.settings.keys import (
     CONFIG_VARIABLE,
     PREFIX,
     Key,
-    keys_by_variable,
     list_keys,
+    list_keys_by_variable,
     list_sections,
 )
 
@@ -84,7 +84,7 @@ class Collector:
         except KeyError:
             return None
 
-    def standard_dir(self, variable: str, fallback: str) -> Path | None:
+    def find_standard_dir(self, variable: str, fallback: str) -> Path | None:
         """An XDG directory of ours; relative values are ignored, as XDG demands."""
         given = self.environ.get(variable, "")
         if given.startswith("/"):
@@ -106,11 +106,11 @@ class Collector:
 
     def levels(self) -> list[Path]:
         """The working directory, and in a repository those above it up to its root."""
-        root = self.repository_root()
+        root = self.find_repository_root()
         above = [place for place in self.cwd.parents if root and place.is_relative_to(root)]
         return [self.cwd, *above]
 
-    def repository_root(self) -> Path | None:
+    def find_repository_root(self) -> Path | None:
         """The nearest directory from here upwards that holds `.git`."""
         places = [self.cwd, *self.cwd.parents]
         return next((place for place in places if os.path.lexists(place / ".git")), None)
@@ -125,7 +125,7 @@ class Collector:
         """Add a mistake."""
         self.mistakes.append(Mistake(source=source, text=text))
 
-    def text_of(self, path: Path, *, is_needed: bool, is_private: bool = False) -> str | None:
+    def read_text_of(self, path: Path, *, is_needed: bool, is_private: bool = False) -> str | None:
         """The text of a file; None if it is absent or cannot be read (noted)."""
         try:
             text = read_text(path, is_private=is_private)
@@ -141,7 +141,7 @@ class Collector:
 
     def add_toml(self, path: Path, rank: Rank, *, is_needed: bool = False) -> None:
         """Collect the settings of a TOML file."""
-        text = self.text_of(path, is_needed=is_needed)
+        text = self.read_text_of(path, is_needed=is_needed)
         if text is None:
             return
         try:
@@ -162,7 +162,7 @@ class Collector:
         if name in list_sections():
             self.note(where, f"{name} is a section; write it as [{name}]")
         elif key is None:
-            self.note(where, f"unknown key {name[:200]!r}{_nearest_key(name)}")
+            self.note(where, f"unknown key {name[:200]!r}{_find_nearest_key(name)}")
         elif key.is_secret:
             self.note(
                 where,
@@ -177,7 +177,7 @@ class Collector:
     def add_variables(self, path: Path, rank: Rank, *, is_needed: bool = False) -> None:
         """Collect the settings of a `.env` or secrets file."""
         is_private = rank is Rank.SECRETS
-        text = self.text_of(path, is_needed=is_needed, is_private=is_private)
+        text = self.read_text_of(path, is_needed=is_needed, is_private=is_private)
         if text is None:
             return
         variables, wrong = parse_variables(text)
@@ -195,12 +195,12 @@ class Collector:
 
     def _add_variable(self, variable: Variable, where: str, rank: Rank, base: Path) -> None:
         name = variable.name
-        key = keys_by_variable().get(name)
+        key = list_keys_by_variable().get(name)
         if key is None:
             if name == CONFIG_VARIABLE:
                 self.note(where, f"{name} can be set in the environment only")
             elif name.startswith(PREFIX):
-                self.note(where, f"unknown variable {name[:200]}{_nearest_variable(name)}")
+                self.note(where, f"unknown variable {name[:200]}{_find_nearest_variable(name)}")
             return
         if rank is Rank.SECRETS and not key.is_secret:
             self.note(where, f"{name} is no secret; set it in .env or holdfast.toml")
@@ -213,14 +213,14 @@ class Collector:
         for name, value in overrides.items():
             key = list_keys().get(name)
             if key is None:
-                self.note("argument", f"unknown key {name[:200]!r}{_nearest_key(name)}")
+                self.note("argument", f"unknown key {name[:200]!r}{_find_nearest_key(name)}")
             elif value is not None:
                 self._add(key, value, "argument", Rank.ARGUMENT, self.cwd)
 
     def _add(self, key: Key, value: object, source: str, rank: Rank, base: Path) -> None:
         self.found.append(FoundSetting(key=key, value=value, source=source, rank=rank, base=base))
 
-    def strongest_raw(self, name: str) -> FoundSetting | None:
+    def find_strongest_raw(self, name: str) -> FoundSetting | None:
         """The strongest value found so far for a key, not yet validated."""
         matching = [item for item in self.found if item.key.name == name]
         return max(matching, key=lambda item: item.rank, default=None)
@@ -236,25 +236,25 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
             yield dotted, value
 
 
-def _nearest_key(name: str) -> str:
+def _find_nearest_key(name: str) -> str:
     known = [*list_keys(), *list_sections()]
-    near = _nearest(name, known)
+    near = _find_nearest(name, known)
     if not near:
         last = name.rpartition(".")[2]
         near = [key for key in list_keys() if key.rpartition(".")[2] == last][:1]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _nearest_variable(name: str) -> str:
+def _find_nearest_variable(name: str) -> str:
     by_path = list_keys().get(name.removeprefix(PREFIX).replace("__", ".").lower())
     if by_path is not None:
         return f"; {by_path.name} is set with {by_path.variable}"
-    known = [*keys_by_variable(), CONFIG_VARIABLE]
-    near = _nearest(name, known)
+    known = [*list_keys_by_variable(), CONFIG_VARIABLE]
+    near = _find_nearest(name, known)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _nearest(name: str, known: Sequence[str]) -> list[str]:
+def _find_nearest(name: str, known: Sequence[str]) -> list[str]:
     import difflib  # noqa: PLC0415 - only for those who made a mistake
 
     return difflib.get_close_matches(name[:200], known, n=1, cutoff=0.6)

@@ -51,25 +51,25 @@ class UnvouchedSettings:
         tops = [os.path.realpath(path) for path in writable]
         if not self._folder.is_dir() and not any(_is_open(one, tops) for one in self._places):
             return None
-        with self._locked():
-            known = self._swept()
+        with self._lock():
+            known = self._sweep()
             # What another command can make, or made, this one could make anew.
             before = {place: known[place] for place in self._places if place in known}
             for place in self._places:
                 if place not in before and _is_open(place, tops):
-                    before[place] = _found_at(place)
+                    before[place] = _describe_place(place)
             if not before:
                 return None
-            filled = [place for place, was in before.items() if _found_at(place) != was]
+            filled = [place for place, was in before.items() if _describe_place(place) != was]
             return self._note(before, known=frozenset(filled))
 
     def filled(self) -> list[str]:
         """Return where something stands now, or no longer, and a command could have done that."""
         found = {
             place.rstrip("/")
-            for _, places in self._notes()
+            for _, places in self._read_notes()
             for place, before in places.items()
-            if _found_at(place) != before
+            if _describe_place(place) != before
         }
         return sorted(found)
 
@@ -79,7 +79,7 @@ class UnvouchedSettings:
         if not filled:
             return []
         return [
-            Mistake(source=str(path), text=_why(path))
+            Mistake(source=str(path), text=_explain_doubt(path))
             for path in dict.fromkeys(paths())
             if os.path.realpath(path) in filled
         ]
@@ -94,9 +94,9 @@ class UnvouchedSettings:
         real, was_in_doubt = os.path.realpath(path), False
         if not self._folder.is_dir():
             return False
-        with self._locked():
-            for note, places in self._notes():
-                filled = {one: was for one, was in places.items() if _found_at(one) != was}
+        with self._lock():
+            for note, places in self._read_notes():
+                filled = {one: was for one, was in places.items() if _describe_place(one) != was}
                 kept = {one: was for one, was in filled.items() if os.path.realpath(one) != real}
                 if kept == filled:
                     continue
@@ -113,21 +113,21 @@ class UnvouchedSettings:
     # --- within ---------------------------------------------------------------------
 
     def _end(self, gap: Gap) -> list[str]:
-        filled = [place for place, was in gap.places.items() if _found_at(place) != was]
+        filled = [place for place, was in gap.places.items() if _describe_place(place) != was]
         if not filled:
             # One that stays, without anything that came, is swept by the next command.
             with contextlib.suppress(OSError):
                 os.unlink(gap.note)
             return []
-        with self._locked():
-            others = [places for note, places in self._notes() if note != gap.note]
+        with self._lock():
+            others = [places for note, places in self._read_notes() if note != gap.note]
             # One note of what came is enough.
             if all(any(place in places for places in others) for place in filled):
                 gap.note.unlink(missing_ok=True)
         return [place.rstrip("/") for place in filled if place not in gap.known]
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             try:
@@ -144,7 +144,7 @@ class UnvouchedSettings:
             detail = error.strerror or "it cannot be written"
             raise StorageError(path=str(self._folder), detail=detail) from error
 
-    def _notes(self) -> Iterator[tuple[Path, _Places]]:
+    def _read_notes(self) -> Iterator[tuple[Path, _Places]]:
         try:
             names = sorted(os.listdir(self._folder))
         except OSError:
@@ -155,11 +155,11 @@ class UnvouchedSettings:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 yield note, msgspec.json.decode(note.read_bytes(), type=_Places)
 
-    def _swept(self) -> _Places:
+    def _sweep(self) -> _Places:
         """Return the places of all notes, without those whose writer is gone and nothing came."""
         known: _Places = {}
-        for note, places in self._notes():
-            is_filled = any(_found_at(place) != before for place, before in places.items())
+        for note, places in self._read_notes():
+            is_filled = any(_describe_place(place) != before for place, before in places.items())
             if is_filled or _is_held(note):
                 known |= places
             else:
@@ -203,7 +203,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
         os.close(self.handle)
 
 
-def _why(path: Path) -> str:
+def _explain_doubt(path: Path) -> str:
     trust = f"run `holdfast config trust {shlex.quote(str(path))}`"
     if path.exists():
         return (
@@ -213,7 +213,7 @@ def _why(path: Path) -> str:
     return f"was removed while a command of an agent could have removed it; put it back, or {trust}"
 
 
-def _found_at(place: str) -> str:
+def _describe_place(place: str) -> str:
     """Return what a path leads to; nothing if that is missing, or a folder in a file's place."""
     is_there = os.path.exists(place) if place.endswith("/") else os.path.isfile(place)
     return os.path.realpath(place) if is_there else ""

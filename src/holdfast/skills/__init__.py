@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from holdfast.skills.frontmatter import FrontmatterValue as FrontmatterValue
     from holdfast.skills.frontmatter import read_frontmatter as read_frontmatter
     from holdfast.skills.injector import SkillInjector as SkillInjector
-    from holdfast.skills.injector import catalog_text as catalog_text
+    from holdfast.skills.injector import render_catalog as render_catalog
     from holdfast.skills.library import HOME_FOLDERS as HOME_FOLDERS
     from holdfast.skills.library import SkillCatalog as SkillCatalog
     from holdfast.skills.library import SkillLibrary as SkillLibrary
-    from holdfast.skills.library import levels as levels
+    from holdfast.skills.library import list_levels as list_levels
     from holdfast.skills.library import project_root as project_root
     from holdfast.skills.skill import MAX_SKILL_BYTES as MAX_SKILL_BYTES
     from holdfast.skills.skill import SKILL_FILE as SKILL_FILE
     from holdfast.skills.skill import Skill as Skill
     from holdfast.skills.skill import check_skill as check_skill
     from holdfast.skills.skill import parse_skill as parse_skill
-    from holdfast.skills.tool import skill_tool as skill_tool
+    from holdfast.skills.tool import make_skill_tool as make_skill_tool
     from holdfast.skills.trust import TrustStore as TrustStore
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "frontmatter": "Fault Frontmatter FrontmatterValue read_frontmatter",
-            "injector": "SkillInjector catalog_text",
-            "library": "HOME_FOLDERS SkillCatalog SkillLibrary levels project_root",
+            "injector": "SkillInjector render_catalog",
+            "library": "HOME_FOLDERS SkillCatalog SkillLibrary list_levels project_root",
             "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
-            "tool": "skill_tool",
+            "tool": "make_skill_tool",
             "trust": "TrustStore",
         },
     )

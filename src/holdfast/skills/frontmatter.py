@@ -63,7 +63,7 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
 
     found = parse_block(block, body)
     if found.faults and is_lenient:
-        rescued = parse_block(_quoted(block), body)
+        rescued = parse_block(_quote(block), body)
         if not rescued.faults:
             return Frontmatter(
                 fields=rescued.fields, lines=rescued.lines, body=body, was_rescued=True
@@ -71,7 +71,7 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
     return found
 
 
-def _quoted(block: str) -> str:
+def _quote(block: str) -> str:
     """Quote the value of every plain top-level line."""
     lines = []
     for line in block.split("\n"):

@@ -17,7 +17,7 @@ def parse_block(block: str, body: str) -> Frontmatter:
             return Frontmatter(body=body)
         if not isinstance(root, yaml.MappingNode):
             raise _UnfitError("the block is no list of `key: value` lines", 2)
-        fields = _mapping(root, 0)
+        fields = _read_mapping(root, 0)
     except _UnfitError as error:
         return Frontmatter(body=body, faults=(Fault(text=error.text, line=error.line),))
     except yaml.MarkedYAMLError as error:
@@ -57,7 +57,7 @@ class _PlainLoader(yaml.BaseLoader):
         return node
 
 
-def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, FrontmatterValue]:
+def _read_mapping(node: yaml.MappingNode, depth: int) -> dict[str, FrontmatterValue]:
     found: dict[str, FrontmatterValue] = {}
     for key, value in node.value:
         line = key.start_mark.line + 2
@@ -65,15 +65,15 @@ def _mapping(node: yaml.MappingNode, depth: int) -> dict[str, FrontmatterValue]:
             raise _UnfitError("a key must be a word", line)
         if key.value in found:
             raise _UnfitError(f"{key.value!r} is given twice", line)
-        found[key.value] = _value(value, depth + 1)
+        found[key.value] = _read_value(value, depth + 1)
     return found
 
 
-def _value(node: yaml.Node, depth: int) -> FrontmatterValue:
+def _read_value(node: yaml.Node, depth: int) -> FrontmatterValue:
     if depth > MAX_DEPTH:
         raise _UnfitError("it is nested too deeply", node.start_mark.line + 2)
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, depth)
+        return _read_mapping(node, depth)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item, depth + 1) for item in node.value]
+        return [_read_value(item, depth + 1) for item in node.value]
     return str(node.value)

@@ -18,7 +18,7 @@ _OPENING = "You have access to the following skills:\n"
 
 
 @functools.cache
-def _unsafe() -> re.Pattern[str]:
+def _compile_unsafe() -> re.Pattern[str]:
     return re.compile(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
     )
@@ -40,15 +40,15 @@ class Named(Protocol):
 
 def as_line(text: str) -> str:
     """Return foreign text as one line that cannot close or open a tag of ours."""
-    return _tag().sub("&lt;", _unsafe().sub("", " ".join(text.split())))
+    return _tag().sub("&lt;", _compile_unsafe().sub("", " ".join(text.split())))
 
 
 def as_block(text: str) -> str:
     """Return foreign text in which no tag of ours begins or ends."""
-    return _tag().sub("&lt;", _unsafe().sub("", text))
+    return _tag().sub("&lt;", _compile_unsafe().sub("", text))
 
 
-def catalog_text(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int]:
+def render_catalog(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int]:
     """Return names and descriptions within a budget, and how many skills did not fit.
 
     The order is by name, so that the text is the same as long as the skills are. Long
@@ -92,23 +92,27 @@ class SkillInjector:
         entries: list[str] = []
         room = self._max_chars - len(_OPENING)
         for skill in offered:
-            fits = [entry for entry in _entries(skill) if len(entry) <= room]
+            fits = [entry for entry in _list_entries(skill) if len(entry) <= room]
             entries += fits[:1]
             room -= len(fits[0]) if fits else 0
-        while entries and len(entries) < len(offered) and room < len(_left_out(len(offered))):
+        while (
+            entries and len(entries) < len(offered) and room < len(_explain_left_out(len(offered)))
+        ):
             room += len(entries.pop())
         if not entries:
             return base_prompt
         left = len(offered) - len(entries)
-        return "".join([_OPENING, *entries, _left_out(left) if left else "", "\n", base_prompt])
+        return "".join(
+            [_OPENING, *entries, _explain_left_out(left) if left else "", "\n", base_prompt]
+        )
 
 
-def _entries(skill: Skill) -> tuple[str, str]:
+def _list_entries(skill: Skill) -> tuple[str, str]:
     """Return a skill with its content, and without it."""
     head = f"- {as_line(skill.name)}: {_cut(as_line(skill.description), 1_024)}\n  content: "
     content = as_block(skill.content).strip()
     note = f"(left out: {len(content)} characters do not fit; load it by name)"
-    return f"{head}{_indented(content)}\n", f"{head}{note}\n"
+    return f"{head}{_indent(content)}\n", f"{head}{note}\n"
 
 
 def _titled(skill: Skill) -> str:
@@ -116,7 +120,7 @@ def _titled(skill: Skill) -> str:
     return f"{as_line(skill.name)}{hint}"
 
 
-def _left_out(skills: int) -> str:
+def _explain_left_out(skills: int) -> str:
     return f"- ({skills} more left out)\n"
 
 
@@ -124,5 +128,5 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return text.replace("\n", "\n    ")

@@ -78,19 +78,19 @@ class SkillLibrary:
         for own in self._user_names:
             if os.access(own, os.F_OK):
                 return True
-        for place in level_names(directory):
-            for folder in _folders_in(place):
+        for place in list_level_names(directory):
+            for folder in _list_folders_in(place):
                 if os.access(folder, os.F_OK):
                     return True
         return False
 
     def find(self, directory: str | os.PathLike[str]) -> SkillCatalog:
         """Return all skills that hold for a directory, by name, and what is wrong with them."""
-        places = levels(directory)
+        places = list_levels(directory)
         root = places[-1]
         found: dict[str, Skill] = {}
         problems: list[str] = []
-        for skill, problem in self._everything(places, root):
+        for skill, problem in self._iterate_everything(places, root):
             if problem:
                 problems.append(problem)
             if skill is None:
@@ -107,9 +107,9 @@ class SkillLibrary:
 
     def files(self, directory: str | os.PathLike[str]) -> tuple[Path, ...]:
         """Return every SKILL.md that is looked at for a directory, however wrong it is."""
-        places = levels(directory)
+        places = list_levels(directory)
         found: list[Path] = []
-        for root, folder, _ in self._folders(places, places[-1]):
+        for root, folder, _ in self._list_folders(places, places[-1]):
             with contextlib.suppress(HoldfastError):
                 workspace = Workspace(root)
                 found += [root / one / SKILL_FILE for one in _skill_folders(workspace, folder)]
@@ -132,13 +132,15 @@ class SkillLibrary:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _everything(
+    def _iterate_everything(
         self, places: tuple[Path, ...], root: Path
     ) -> Iterator[tuple[Skill | None, str]]:
-        for above, folder, source in self._folders(places, root):
-            yield from self._folder(above, folder, source)
+        for above, folder, source in self._list_folders(places, root):
+            yield from self._iterate_folder(above, folder, source)
 
-    def _folders(self, places: tuple[Path, ...], root: Path) -> Iterator[tuple[Path, str, Source]]:
+    def _list_folders(
+        self, places: tuple[Path, ...], root: Path
+    ) -> Iterator[tuple[Path, str, Source]]:
         """Every folder of skills: what it is below of, its path from there, and whose it is."""
         for level in places:
             for folder in PROJECT_FOLDERS:
@@ -148,7 +150,7 @@ class SkillLibrary:
             if place.is_dir():
                 yield place, ".", "user"
 
-    def _folder(
+    def _iterate_folder(
         self, root: Path, folder: str, source: Source
     ) -> Iterator[tuple[Skill | None, str]]:
         try:
@@ -158,14 +160,16 @@ class SkillLibrary:
             yield None, f"{root / folder}: {error}"
             return
         for place in places:
-            yield self._one(workspace, place, source)
+            yield self._read_one(workspace, place, source)
 
-    def _one(self, workspace: Workspace, folder: str, source: Source) -> tuple[Skill | None, str]:
+    def _read_one(
+        self, workspace: Workspace, folder: str, source: Source
+    ) -> tuple[Skill | None, str]:
         place = Path(workspace.root) / folder
         try:
             if not os.path.lexists(place / SKILL_FILE):
                 return None, ""
-            files = tuple(_files(workspace, folder))
+            files = tuple(_iterate_files(workspace, folder))
             key = (workspace.root, folder)
             known = self._known.get(key)
             if known is not None and known[0] == files:
@@ -195,18 +199,18 @@ def project_root(directory: str | os.PathLike[str]) -> Path:
     Outside a repository only the directory counts: a file that somebody left in /tmp or
     in / must not instruct anybody.
     """
-    return levels(directory)[-1]
+    return list_levels(directory)[-1]
 
 
-def levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
+def list_levels(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Return the directories from a place up to the root of its project, nearest first."""
-    return tuple([Path(place) for place in level_names(directory)])
+    return tuple([Path(place) for place in list_level_names(directory)])
 
 
-def level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
+def list_level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
     """Return the same as texts."""
     place = os.fspath(directory)
-    above, marks = _upwards(place if place.startswith(os.sep) else os.path.abspath(place))
+    above, marks = _list_upwards(place if place.startswith(os.sep) else os.path.abspath(place))
     for count, mark in enumerate(marks, 1):
         if os.path.lexists(mark):
             return above[:count]
@@ -214,7 +218,7 @@ def level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=1_024)
-def _upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _list_upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A directory and all above it, and what marks each of them as the root of a repository."""
     found = [os.path.abspath(place)]
     while (above := os.path.dirname(found[-1])) != found[-1]:
@@ -223,7 +227,7 @@ def _upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @functools.lru_cache(maxsize=1_024)
-def _folders_in(place: str) -> tuple[str, ...]:
+def _list_folders_in(place: str) -> tuple[str, ...]:
     return tuple([f"{place}/{folder}" for folder in PROJECT_FOLDERS])
 
 
@@ -245,12 +249,12 @@ def _may_be_skill(kind: str, name: str) -> bool:
     return kind in ("directory", "link") and not name.startswith(".")
 
 
-def _files(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[_File]:
+def _iterate_files(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[_File]:
     """Every regular file of a skill; links and what lies too deep are no part of it."""
     for entry in workspace.scandir(folder, details=True):
         path = os.path.normpath(f"{folder}/{entry.name}")
         if entry.kind == "directory" and depth < _MAX_DEPTH:
-            yield from _files(workspace, path, depth + 1)
+            yield from _iterate_files(workspace, path, depth + 1)
         elif entry.kind == "file":
             yield _File(path=path, size=entry.size, mtime_ns=entry.mtime_ns)
 

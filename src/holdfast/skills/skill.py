@@ -30,7 +30,7 @@ def _name() -> re.Pattern[str]:
 
 
 @functools.cache
-def _control() -> re.Pattern[str]:
+def _compile_control() -> re.Pattern[str]:
     return re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -101,7 +101,7 @@ def check_skill(text: str, folder: str) -> tuple[Fault, ...]:
     found = read_frontmatter(text)
     if found.faults:
         return found.faults
-    return (*_field_faults(found, folder), *_body_faults(found.body))
+    return (*_list_field_faults(found, folder), *_list_body_faults(found.body))
 
 
 def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]]:
@@ -112,32 +112,34 @@ def parse_skill(text: str, folder: str) -> tuple[Skill | None, tuple[Fault, ...]
     found = read_frontmatter(text, is_lenient=True)
     if found.faults:
         return None, found.faults
-    faults = (*_field_faults(found, folder), *_body_faults(found.body))
+    faults = (*_list_field_faults(found, folder), *_list_body_faults(found.body))
     if found.was_rescued:
         faults = (Fault(text="the block is no YAML; it was read line by line", line=2), *faults)
-    description = _line(found.fields.get("description"))
+    description = _format_line(found.fields.get("description"))
     if not description:
         return None, faults
     metadata = found.fields.get("metadata")
     skill = Skill(
-        name=_usable_name(found.fields.get("name"), folder),
+        name=_find_usable_name(found.fields.get("name"), folder),
         description=description[:MAX_DESCRIPTION],
-        content=_control().sub("", found.body.replace("\r\n", "\n")).strip(),
-        license=_line(found.fields.get("license")),
-        compatibility=_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
-        metadata={k: _line(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
-        allowed_tools=_tools(found.fields.get("allowed-tools")),
+        content=_compile_control().sub("", found.body.replace("\r\n", "\n")).strip(),
+        license=_format_line(found.fields.get("license")),
+        compatibility=_format_line(found.fields.get("compatibility"))[:MAX_COMPATIBILITY],
+        metadata={k: _format_line(v) for k, v in metadata.items()}
+        if isinstance(metadata, dict)
+        else {},
+        allowed_tools=_render_tools(found.fields.get("allowed-tools")),
         # Whatever is not plainly "no" keeps it from models.
-        is_for_people=_line(found.fields.get("disable-model-invocation")).lower()
+        is_for_people=_format_line(found.fields.get("disable-model-invocation")).lower()
         not in ("", "false", "no", "off", "0"),
-        argument_hint=_line(found.fields.get("argument-hint"))[:200],
-        model=_line(found.fields.get("model"))[:200],
+        argument_hint=_format_line(found.fields.get("argument-hint"))[:200],
+        model=_format_line(found.fields.get("model"))[:200],
         warnings=tuple(str(fault) for fault in faults),
     )
     return skill, faults
 
 
-def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
+def _list_field_faults(found: Frontmatter, folder: str) -> list[Fault]:
     faults: list[Fault] = []
 
     def fault(key: str, text: str) -> None:
@@ -148,7 +150,7 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
             fault(key, f"{key[:40]!r} is no field of the format; put it below `metadata`")
     for text, key in _name_faults(found.fields.get("name"), folder):
         fault(key, text)
-    for text in _description_faults(found.fields.get("description")):
+    for text in _list_description_faults(found.fields.get("description")):
         fault("description", text)
     compatibility = found.fields.get("compatibility", "-")
     if not isinstance(compatibility, str) or not 1 <= len(compatibility) <= MAX_COMPATIBILITY:
@@ -160,7 +162,7 @@ def _field_faults(found: Frontmatter, folder: str) -> list[Fault]:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         fault("metadata", "`metadata` maps names to texts")
     for key, value in found.fields.items():
-        if isinstance(value, str) and _control().search(value):
+        if isinstance(value, str) and _compile_control().search(value):
             fault(key, f"`{key}` holds control characters")
     return faults
 
@@ -177,7 +179,7 @@ def _name_faults(name: FrontmatterValue | None, folder: str) -> list[tuple[str, 
     return faults
 
 
-def _description_faults(description: FrontmatterValue | None) -> list[str]:
+def _list_description_faults(description: FrontmatterValue | None) -> list[str]:
     if not isinstance(description, str) or not description.strip():
         return ["`description` is missing: what the skill does and when to use it"]
     if len(description) > MAX_DESCRIPTION:
@@ -185,16 +187,16 @@ def _description_faults(description: FrontmatterValue | None) -> list[str]:
     return []
 
 
-def _body_faults(body: str) -> list[Fault]:
+def _list_body_faults(body: str) -> list[Fault]:
     faults = []
     if not body.strip():
         faults.append(Fault(text="there are no instructions below the block"))
-    if _control().search(body):
+    if _compile_control().search(body):
         faults.append(Fault(text="the instructions hold control characters"))
     return faults
 
 
-def _usable_name(name: FrontmatterValue | None, folder: str) -> str:
+def _find_usable_name(name: FrontmatterValue | None, folder: str) -> str:
     """The written name if it can be one, else one made of the folder's."""
     for given in (name, folder):
         if isinstance(given, str):
@@ -204,12 +206,12 @@ def _usable_name(name: FrontmatterValue | None, folder: str) -> str:
     return "skill"
 
 
-def _line(value: FrontmatterValue | None) -> str:
+def _format_line(value: FrontmatterValue | None) -> str:
     """A value as one harmless line."""
-    return _control().sub("", " ".join(value.split())) if isinstance(value, str) else ""
+    return _compile_control().sub("", " ".join(value.split())) if isinstance(value, str) else ""
 
 
-def _tools(value: FrontmatterValue | None) -> tuple[str, ...]:
+def _render_tools(value: FrontmatterValue | None) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(one for one in value if isinstance(one, str))
     return tuple(value.split()) if isinstance(value, str) else ()

@@ -18,7 +18,7 @@ Offer: TypeAlias = Callable[[str], Sequence[Skill]]
 _MOST_FILES = 100
 
 
-def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
+def make_skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
     """Return the tool over a set of skills, or over whatever is offered where it is called."""
     known: Offer = offer if callable(offer) else (lambda _directory: offer)
 
@@ -45,7 +45,7 @@ def skill_tool(offer: Offer | Sequence[Skill]) -> Tool:
         if found.directory:
             await context.look(_reach, context, found)
         return ToolResult(
-            _shown(found, context.workspace.root, arguments.strip()),
+            _render(found, context.workspace.root, arguments.strip()),
             title=found.name,
             metadata={
                 "skill": found.name,
@@ -69,7 +69,7 @@ def _reach(context: ToolContext, skill: Skill) -> None:
         raise TellModel(f"The folder of the skill cannot be read: {error}") from error
 
 
-def _shown(skill: Skill, root: str, arguments: str) -> str:
+def _render(skill: Skill, root: str, arguments: str) -> str:
     text = as_block(fill_in(skill, arguments)).strip()
     lines = [f'<skill name="{as_line(skill.name)}">', text]
     if skill.directory:

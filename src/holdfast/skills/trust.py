@@ -28,12 +28,12 @@ class TrustStore:
 
     def is_trusted(self, project: str | os.PathLike[str], name: str, digest: str) -> bool:
         """Say whether exactly this content was trusted; never without a digest."""
-        known = self._records().get(os.fspath(project), {}).get(name)
+        known = self._read_records().get(os.fspath(project), {}).get(name)
         return bool(digest) and known == digest
 
     def is_known(self, project: str | os.PathLike[str], name: str) -> bool:
         """Say whether some content of this name was trusted."""
-        return name in self._records().get(os.fspath(project), {})
+        return name in self._read_records().get(os.fspath(project), {})
 
     def trust(self, project: str | os.PathLike[str], name: str, digest: str) -> None:
         """Vouch for a content.
@@ -56,7 +56,7 @@ class TrustStore:
 
         self._file.change(change)
 
-    def _records(self) -> _Records:
+    def _read_records(self) -> _Records:
         """Return all records; a file that cannot be read trusts nothing."""
         try:
             return self._file.read()

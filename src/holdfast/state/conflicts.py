@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.canonical import canonical_json
+from holdfast.canonical import encode_canonical_json
 from holdfast.errors import UsageError
 
 Strategy: TypeAlias = Literal["ask-again", "last-writer", "merge"]
@@ -85,7 +85,7 @@ def is_same(one: object, other: object) -> bool:
         return True
     if one is _NONE or other is _NONE:
         return False
-    return canonical_json(one) == canonical_json(other)
+    return encode_canonical_json(one) == encode_canonical_json(other)
 
 
 __all__ = ["STRATEGIES", "ConflictCase", "Resolver", "Strategy", "merge"]

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.canonical import JsonValue
 from holdfast.errors import NotFound, StateConflict, UsageError
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.state.address import ScopeKind, StateScope, parse_address
 from holdfast.state.conflicts import Resolver
 from holdfast.state.entry import Changes, StateChange, StateEntry, StatePage, StateSnapshot
@@ -168,7 +168,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
             )
         state.check("write", "")
         return await self.environment.store.forget(
-            state.bound, owner=f"state_{random_token(8)}", reason=reason or "asked for"
+            state.bound, owner=f"state_{make_random_token(8)}", reason=reason or "asked for"
         )
 
     async def sweep(self) -> int:

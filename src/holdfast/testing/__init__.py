@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.testing.crash import CrashFailed as CrashFailed
     from holdfast.testing.crash import CrashReport as CrashReport
     from holdfast.testing.crash import Kill as Kill
-    from holdfast.testing.crash import boundary as boundary
+    from holdfast.testing.crash import cross_boundary as cross_boundary
     from holdfast.testing.crash import run_matrix as run_matrix
     from holdfast.testing.fake_server import FakeServer as FakeServer
     from holdfast.testing.fake_server import Recorded as Recorded
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from holdfast.testing.state_conformance import StateStoreConformance as StateStoreConformance
     from holdfast.testing.state_migrations import check_migrations as check_migrations
     from holdfast.testing.store_conformance import StoreConformance as StoreConformance
+    from holdfast.testing.surroundings import make_tool_context as make_tool_context
     from holdfast.testing.surroundings import memory_state as memory_state
     from holdfast.testing.surroundings import run_services as run_services
-    from holdfast.testing.surroundings import tool_context as tool_context
     from holdfast.testing.wire_conformance import CHECKS as CHECKS
     from holdfast.testing.wire_conformance import Ability as Ability
 else:
@@ -48,14 +48,14 @@ else:
             "artifact_conformance": "ArtifactBackendConformance",
             "cassette": "Cassette",
             "clock": "FakeClock",
-            "crash": "CrashFailed CrashReport Kill boundary run_matrix",
+            "crash": "CrashFailed CrashReport Kill cross_boundary run_matrix",
             "fake_server": "FakeServer Recorded Reply ScriptedCall",
             "memory_conformance": "MemoryStorageConformance",
             "models": "Answer FunctionModel ModelReply ScriptedModel tool_call",
             "state_conformance": "StateStoreConformance",
             "state_migrations": "check_migrations",
             "store_conformance": "StoreConformance",
-            "surroundings": "memory_state run_services tool_context",
+            "surroundings": "memory_state run_services make_tool_context",
             "wire_conformance": "Ability CHECKS",
         },
     )

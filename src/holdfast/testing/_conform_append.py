@@ -12,12 +12,12 @@ from holdfast.journal import (
     GENESIS,
     SYSTEM_SESSION,
     AppendRequest,
-    chain_hash,
+    hash_chain,
     make_header,
     verify,
 )
 from holdfast.testing._conform_setting import Setting, StoreSetting
-from holdfast.testing._store_samples import TOPICS, Mark, Note, SampleStep, begin, refusal
+from holdfast.testing._store_samples import TOPICS, Mark, Note, SampleStep, begin, expect_refusal
 
 
 class AppendConformance(StoreSetting):
@@ -44,7 +44,7 @@ class AppendConformance(StoreSetting):
             assert [event.session_seq for event in events] == [1, 2, 3, 4, 5]
             previous = GENESIS
             for event in events:
-                assert event.hash == chain_hash(previous, make_header(event))
+                assert event.hash == hash_chain(previous, make_header(event))
                 previous = event.hash
             feed = await at.store.feed(after=0)
             assert [event.seq for event in feed] == [1, 2, 3, 4, 5, 6, 7]
@@ -100,10 +100,10 @@ class AppendConformance(StoreSetting):
             await at.store.acquire("s1", "new", 10)
             before = await at.state()
             for wrong in (0, 1, 3):
-                with refusal(LeaseLost):
+                with expect_refusal(LeaseLost):
                     await at.journal.append("s1", [SampleStep()], epoch=wrong)
                 for payload in (Note(), Mark()):
-                    with refusal(LeaseLost):
+                    with expect_refusal(LeaseLost):
                         await at.journal.append("s1", [payload], epoch=wrong)
             assert await at.state() == before
             second = await at.journal.append("s1", [SampleStep()], epoch=2)
@@ -114,7 +114,7 @@ class AppendConformance(StoreSetting):
     async def test_a_new_session_with_an_epoch_leaves_nothing(self, tmp_path: Path) -> None:
         """A session that nobody has leased has no epoch to write under."""
         async with self.opened(tmp_path) as at:
-            with refusal(LeaseLost):
+            with expect_refusal(LeaseLost):
                 await at.journal.append("s1", [SampleStep()], epoch=1, must_be_new=True)
             assert await at.store.heads() == []
 
@@ -126,7 +126,7 @@ class AppendConformance(StoreSetting):
             before = await at.state()
             for wrong in (0, 2, 4):
                 for payload in (Note(), Mark()):
-                    with refusal(StaleWriter):
+                    with expect_refusal(StaleWriter):
                         await at.journal.append("s1", [payload], after=wrong)
             assert await at.state() == before
             await at.journal.append("s1", [Mark()], after=3)
@@ -136,9 +136,9 @@ class AppendConformance(StoreSetting):
         """A taken id is refused, a missing one too, except that of the system chain."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock)
-            with refusal(AlreadyExists):
+            with expect_refusal(AlreadyExists):
                 await at.journal.append("s1", [Note()], must_be_new=True)
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 await at.journal.append("s2", [Note()])
             await at.journal.append(SYSTEM_SESSION, [Note()])
             assert len(await at.store.read(SYSTEM_SESSION)) == 1
@@ -208,7 +208,7 @@ class AppendConformance(StoreSetting):
                     assert await at.store.changed(seen[-1], 20)
             await writers
             assert seen == list(range(1, 94))
-            assert await at.store.last_seq() == 93
+            assert await at.store.read_last_seq() == 93
 
     async def test_waiting_ends_with_an_event_or_with_time(self, tmp_path: Path) -> None:
         """`changed` is true at once for the past, and soon for the future."""
@@ -251,16 +251,16 @@ class AppendConformance(StoreSetting):
 
     async def test_a_store_can_be_opened_again_after_closing(self, tmp_path: Path) -> None:
         """Closing twice is harmless; a closed store that keeps things outside refuses work."""
-        at = Setting(self.make_store(tmp_path, projections=(TOPICS,), clock=self.new_clock()))
+        at = Setting(self.make_store(tmp_path, projections=(TOPICS,), clock=self.make_clock()))
         await at.store.open()
         await begin(at.store, at.clock)
         await at.store.close()
         await at.store.close()
         if self.is_kept:
-            for work in (at.store.last_seq, at.store.heads, at.state):
-                with refusal(StorageError):
+            for work in (at.store.read_last_seq, at.store.heads, at.state):
+                with expect_refusal(StorageError):
                     await work()
-            with refusal(StorageError):
+            with expect_refusal(StorageError):
                 await at.journal.append("s1", [Note()])
         await at.store.open()
         assert len(await at.store.heads()) == 1

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import LeaseLost, NotFound, SessionBusy, StaleWriter
 from holdfast.journal import AppendRequest, LeaseWish
 from holdfast.testing._conform_setting import StoreSetting
-from holdfast.testing._store_samples import Note, SampleStep, begin, drafts, refusal
+from holdfast.testing._store_samples import Note, SampleStep, begin, expect_refusal, list_drafts
 
 
 class LeaseConformance(StoreSetting):
@@ -20,7 +20,7 @@ class LeaseConformance(StoreSetting):
         """Nobody else, nor the same owner again, gets it before its time is up."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock, "s1", 3)
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 await at.store.acquire("missing", "me", 10)
             head = await at.store.acquire("s1", "me", 10)
             assert head is not None
@@ -39,11 +39,11 @@ class LeaseConformance(StoreSetting):
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock, "s1", 3)
             wish = LeaseWish(owner="me", ttl_s=10)
-            both = drafts(at.store, at.clock, [Note(text="a"), Note(text="b")])
+            both = list_drafts(at.store, at.clock, [Note(text="a"), Note(text="b")])
             first = AppendRequest(session_id="s1", drafts=both, epoch=None, after=3, acquire=wish)
-            with refusal(StaleWriter):
+            with expect_refusal(StaleWriter):
                 await at.store.append(msgspec.structs.replace(first, after=2))
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 await at.store.append(msgspec.structs.replace(first, session_id="missing"))
             [head] = await at.store.heads("s1")
             assert (head.epoch, head.owner, head.session_seq) == (0, "", 3)
@@ -52,7 +52,7 @@ class LeaseConformance(StoreSetting):
             [head] = await at.store.heads("s1")
             assert (head.epoch, head.owner, head.session_seq) == (1, "me", 5)
             assert head.is_held
-            with refusal(SessionBusy):
+            with expect_refusal(SessionBusy):
                 await at.store.append(msgspec.structs.replace(first, after=5))
             assert (await at.store.heads("s1")) == [head]
 
@@ -160,7 +160,7 @@ class LeaseConformance(StoreSetting):
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock)
             taken = await at.store.acquire("s1", "me", 10)
-            with refusal(LeaseLost):
+            with expect_refusal(LeaseLost):
                 await at.journal.append("s1", [SampleStep()], epoch=9, release=True)
             assert (await at.store.heads("s1")) == [taken]
             await at.journal.append("s1", [SampleStep(), Note()], epoch=1, release=True)

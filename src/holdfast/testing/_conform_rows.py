@@ -14,7 +14,7 @@ from holdfast.testing._store_samples import (
     Note,
     Topic,
     begin,
-    refusal,
+    expect_refusal,
 )
 
 _SAMPLES = (
@@ -123,7 +123,7 @@ class RowConformance(StoreSetting):
                 RowQuery(projection=TOPICS, session_id="\ud800"),
             ]
             for query in wrong:
-                with refusal(UsageError):
+                with expect_refusal(UsageError):
                     await at.store.rows(query)
 
     async def test_rows_change_and_go_with_their_events(self, tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ class RowConformance(StoreSetting):
         async with self.opened(tmp_path, projections=(NEWER_TOPICS,)) as at:
             found = await at.store.rows(RowQuery(projection=NEWER_TOPICS))
             assert len(found) == 5
-        older = self.make_store(tmp_path, projections=(TOPICS,), clock=self.new_clock())
-        with refusal(SchemaTooNew):
+        older = self.make_store(tmp_path, projections=(TOPICS,), clock=self.make_clock())
+        with expect_refusal(SchemaTooNew):
             await older.open()
         async with self.opened(tmp_path, projections=(NEWER_TOPICS,)) as at:
             assert len(await at.store.rows(RowQuery(projection=NEWER_TOPICS))) == 5

@@ -41,7 +41,7 @@ class StoreSetting:
         """Return a store that is not open yet and keeps its data under `place`."""
         raise NotImplementedError
 
-    def new_clock(self) -> FakeClock:
+    def make_clock(self) -> FakeClock:
         """Return the clock of a test."""
         return FakeClock()
 
@@ -50,7 +50,7 @@ class StoreSetting:
         self, place: Path, projections: Sequence[AnyProjection] = SAMPLE_TABLES
     ) -> AsyncIterator[Setting]:
         """Open a store for the time of a block."""
-        clock = self.new_clock()
+        clock = self.make_clock()
         at = Setting(self.make_store(place, projections=projections, clock=clock), clock)
         await at.store.open()
         try:

@@ -19,7 +19,7 @@ from holdfast.journal import (
     verify,
 )
 from holdfast.testing._conform_setting import Setting, StoreSetting
-from holdfast.testing._store_samples import TOPICS, Note, begin, refusal
+from holdfast.testing._store_samples import TOPICS, Note, begin, expect_refusal
 
 
 async def _delete(at: Setting, session_id: str, epoch: int) -> None:
@@ -57,7 +57,7 @@ class UpkeepConformance(StoreSetting):
             left = encode_redacted(Note())
             await at.store.redact("s1", {0: left, -1: left, 99: left}, note)
             assert not any(event.is_redacted for event in await at.store.read("s1"))
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 await at.store.redact("missing", {1: left}, note)
 
     async def test_a_deleted_session_leaves_a_note(self, tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ class UpkeepConformance(StoreSetting):
             heads = parse_heads(await export_heads(at.store, at.clock))
             await at.store.acquire("s1", "me", 10)
             before = await at.state()
-            with refusal(LeaseLost):
+            with expect_refusal(LeaseLost):
                 await _delete(at, "s1", 0)
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 note = at.journal.draft(SessionDeleted(session_id="x", last=0, hash=""))
                 await at.store.delete("missing", note, 0)
             assert await at.state() == before
@@ -84,7 +84,7 @@ class UpkeepConformance(StoreSetting):
             assert note_event.expect(SessionDeleted).last == 3
             assert note_event.seq == 5
             assert await verify(at.store, heads=heads) == []
-            with refusal(NotFound):
+            with expect_refusal(NotFound):
                 await at.journal.append("s1", [Note()])
             await begin(at.store, at.clock, "s1")
             [fresh] = await at.store.read("s1")
@@ -115,10 +115,10 @@ class UpkeepConformance(StoreSetting):
             assert taken is not None and taken.epoch == 2
             await at.journal.append("s1", [Note()], after=5, epoch=2)
             before = await at.state()
-            with refusal(AlreadyExists):
+            with expect_refusal(AlreadyExists):
                 await at.store.restore(exported)
             for wrong in ([], exported[1:], [exported[0], *exported[2:]], exported[:1] * 2):
-                with refusal(UsageError):
+                with expect_refusal(UsageError):
                     await at.store.restore(wrong)
             assert await at.state() == before
 

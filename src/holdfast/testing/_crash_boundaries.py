@@ -75,7 +75,7 @@ class Boundaries:
     def install(self) -> None:
         """Stand in for the calls of this process that change what is kept."""
         for name in _OS_CALLS:
-            setattr(os, name, self._counted(name, getattr(os, name)))
+            setattr(os, name, self._wrap_counted(name, getattr(os, name)))
         sys.addaudithook(self._audit)
         plain = sqlite3.connect
         boundaries = self
@@ -84,13 +84,13 @@ class Boundaries:
             # What lies elsewhere is not the scenario's: a tool that measures coverage, say.
             is_ours = boundaries._is_inside(str(database).removeprefix("file:").split("?")[0])
             if len(values) < 5 and "factory" not in options and is_ours:
-                options["factory"] = _connection_class(boundaries, str(database))
+                options["factory"] = _make_connection_class(boundaries, str(database))
             found: sqlite3.Connection = plain(database, *values, **options)
             return found
 
         sqlite3.connect = connect  # type: ignore[assignment]
 
-    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*values: Any, **options: Any) -> Any:  # noqa: ANN401 - stands in for any call
             if name != "fsync" and not self._is_inside(values[0]):
                 return call(*values, **options)
@@ -112,7 +112,7 @@ class Boundaries:
         return os.path.abspath(os.fsdecode(path)).startswith(self._directory)
 
 
-def _connection_class(boundaries: Boundaries, database: str) -> type[sqlite3.Connection]:
+def _make_connection_class(boundaries: Boundaries, database: str) -> type[sqlite3.Connection]:
     name = os.path.basename(database.split("?")[0])
     return type("Connection", (_Connection,), {"boundaries": boundaries, "place": name})
 
@@ -201,6 +201,6 @@ def install(directory: str, log: int, kill_at: int, when: When) -> None:
     _installed.append(found)
 
 
-def around(name: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - passed through
+def wrap_boundaries(name: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - passed through
     """Make a boundary of one's own; outside the kit it only calls."""
     return _installed[-1].around(name, call) if _installed else call()

@@ -111,7 +111,7 @@ NEWER_TOPICS = NewerTopics()
 SAMPLE_TABLES: tuple[AnyProjection, ...] = (TOPICS,)
 
 
-def drafts(store: Store, clock: FakeClock, payloads: Sequence[Payload]) -> tuple[Draft, ...]:
+def list_drafts(store: Store, clock: FakeClock, payloads: Sequence[Payload]) -> tuple[Draft, ...]:
     """Encode payloads as the journal does."""
     journal = Journal(store, clock=clock)
     return tuple(journal.draft(value) for value in payloads)
@@ -121,13 +121,13 @@ async def begin(store: Store, clock: FakeClock, session_id: str = "s1", count: i
     """Make a session with so many notes."""
     notes = [Note(text=f"text {number}", rank=number) for number in range(1, count + 1)]
     request = AppendRequest(
-        session_id=session_id, drafts=drafts(store, clock, notes), epoch=None, must_be_new=True
+        session_id=session_id, drafts=list_drafts(store, clock, notes), epoch=None, must_be_new=True
     )
     await store.append(request)
 
 
 @contextlib.contextmanager
-def refusal(wanted: type[HoldfastError]) -> Iterator[None]:
+def expect_refusal(wanted: type[HoldfastError]) -> Iterator[None]:
     """Expect an error of exactly this code."""
     try:
         yield

@@ -22,8 +22,8 @@ from holdfast.testing.cassette_file import (
     Exchange,
     RecordedRequest,
     Scrubber,
-    chunk_bytes,
     load,
+    read_chunk_bytes,
     record_request,
     record_response,
     save,
@@ -216,7 +216,7 @@ class Cassette:
         answer = web.StreamResponse(status=recorded.status, headers=recorded.headers)
         await answer.prepare(request)
         for chunk in recorded.chunks:
-            await answer.write(chunk_bytes(chunk))
+            await answer.write(read_chunk_bytes(chunk))
             await asyncio.sleep(0)
         return await _end(request, answer, recorded.is_broken)
 
@@ -224,19 +224,19 @@ class Cassette:
         mismatch = CassetteMismatch(
             path=str(self.path),
             request=f"{asked.method} {asked.path}",
-            difference=self._difference(asked),
+            difference=self._describe_difference(asked),
         )
         # The first one is the cause; what follows it is usually its consequence.
         self.mismatch = self.mismatch or mismatch
         error = {"message": str(mismatch), "type": "cassette_mismatch", "code": mismatch.code}
         return web.json_response({"error": error}, status=400)
 
-    def _difference(self, asked: RecordedRequest) -> str:
+    def _describe_difference(self, asked: RecordedRequest) -> str:
         """Show the nearest recorded request, and what is different."""
-        wanted = _lines(asked)
+        wanted = _format_lines(asked)
         best: tuple[float, int, list[str]] | None = None
         for index, exchange in self._exchanges.items():
-            lines = _lines(exchange.request)
+            lines = _format_lines(exchange.request)
             likeness = difflib.SequenceMatcher(None, lines, wanted, autojunk=False).ratio()
             if best is None or likeness > best[0]:
                 best = (likeness, index, lines)
@@ -263,7 +263,7 @@ async def _end(
     return answer
 
 
-def _lines(request: RecordedRequest) -> list[str]:
+def _format_lines(request: RecordedRequest) -> list[str]:
     shown = request.body.json if request.body.json is not None else request.body
     text = msgspec.json.format(msgspec.json.encode(shown, order="sorted"), indent=2).decode()
     return [f"{request.method} {request.path}", *text.splitlines()]

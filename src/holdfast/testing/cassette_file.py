@@ -109,7 +109,7 @@ class Scrubber:
     def data(self, data: bytes) -> bytes:
         """Return bytes without secrets, in clear, escaped or encoded."""
         for secret in sorted(self._secrets, key=len, reverse=True):
-            for form in _forms(secret):
+            for form in _list_forms(secret):
                 data = data.replace(form, REMOVED.encode())
         return _KEY_SHAPES.sub(REMOVED.encode(), data)
 
@@ -134,7 +134,7 @@ class Scrubber:
         return pieces if b"".join(pieces) == whole else [whole]
 
 
-def _forms(secret: str) -> list[bytes]:
+def _list_forms(secret: str) -> list[bytes]:
     raw = secret.encode("utf-8", "surrogatepass")
     escaped = msgspec.json.encode(secret)[1:-1] if secret.isprintable() else raw
     return [raw, escaped, quote(secret, safe="").encode(), base64.b64encode(raw)]
@@ -151,8 +151,8 @@ def record_request(
     return RecordedRequest(
         method=method,
         path=scrub.text(path) + ("?" + urlencode(shown, safe="<>") if shown else ""),
-        headers=_kept(headers, _KEPT_REQUEST, scrub),
-        body=_body(body, scrub),
+        headers=_keep(headers, _KEPT_REQUEST, scrub),
+        body=_read_body(body, scrub),
     )
 
 
@@ -162,18 +162,18 @@ def record_response(
     """Return an answer as the file keeps it."""
     return RecordedResponse(
         status=status,
-        headers=_kept(headers, _KEPT_RESPONSE, scrub),
-        chunks=tuple(_chunk(chunk) for chunk in scrub.chunks(chunks)),
+        headers=_keep(headers, _KEPT_RESPONSE, scrub),
+        chunks=tuple(_read_chunk(chunk) for chunk in scrub.chunks(chunks)),
         is_broken=is_broken,
     )
 
 
-def chunk_bytes(chunk: str | RecordedBody) -> bytes:
+def read_chunk_bytes(chunk: str | RecordedBody) -> bytes:
     """Return a piece of an answer as it is sent."""
     return chunk.encode() if isinstance(chunk, str) else base64.b64decode(chunk.base64)
 
 
-def _kept(headers: Mapping[str, str], kept: frozenset[str], scrub: Scrubber) -> dict[str, str]:
+def _keep(headers: Mapping[str, str], kept: frozenset[str], scrub: Scrubber) -> dict[str, str]:
     return {
         name.lower(): scrub.text(value)
         for name, value in sorted(headers.items())
@@ -181,18 +181,18 @@ def _kept(headers: Mapping[str, str], kept: frozenset[str], scrub: Scrubber) -> 
     }
 
 
-def _chunk(data: bytes) -> str | RecordedBody:
+def _read_chunk(data: bytes) -> str | RecordedBody:
     try:
         return data.decode()
     except UnicodeDecodeError:
         return RecordedBody(base64=base64.b64encode(data).decode())
 
 
-def _body(data: bytes, scrub: Scrubber) -> RecordedBody:
+def _read_body(data: bytes, scrub: Scrubber) -> RecordedBody:
     try:
         return RecordedBody(json=scrub.value(msgspec.json.decode(data)))
     except msgspec.DecodeError:
-        text = _chunk(scrub.data(data))
+        text = _read_chunk(scrub.data(data))
         return RecordedBody(text=text) if isinstance(text, str) else text
 
 

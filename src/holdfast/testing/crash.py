@@ -115,13 +115,13 @@ class CrashFailed(AssertionError):
         self.report = report
 
 
-def boundary(name: str, call: Callable[[], T]) -> T:
+def cross_boundary(name: str, call: Callable[[], T]) -> T:
     """Call something that has an effect, with a write boundary before and after it.
 
     For effects that the kit cannot see, such as a request to a server. Outside a matrix it
     only calls.
     """
-    result: T = _crash_boundaries.around(name, call)
+    result: T = _crash_boundaries.wrap_boundaries(name, call)
     return result
 
 
@@ -153,12 +153,12 @@ def run_matrix(  # noqa: PLR0913 - one argument per way to bound the kills
     Raises:
         UsageError: the scenario cannot be imported, or fails without any kill.
     """
-    name = scenario_name(scenario)
+    name = name_scenario(scenario)
     base = Path(tempfile.mkdtemp(prefix="crash-", dir=directory))
     with ExitStack() as stack:
         nurseries = [stack.enter_context(Nursery(name, timeout_s, is_warm)) for _ in range(workers)]
         trial = _Trial(base / "undisturbed", check)
-        seconds = trial.undisturbed(nurseries[0])
+        seconds = trial.measure_undisturbed(nurseries[0])
         kills = list(_plan(trial.boundaries, seconds, random_kills, random.Random(seed)))
         if only:
             kills = [_find(kills, only)]
@@ -183,7 +183,7 @@ def run_matrix(  # noqa: PLR0913 - one argument per way to bound the kills
     return CrashReport(scenario=name, boundaries=named, kills=made, failures=failures)
 
 
-def scenario_name(scenario: Scenario) -> str:
+def name_scenario(scenario: Scenario) -> str:
     """Return a scenario as `module:function`, which a child process can import."""
     if isinstance(scenario, str):
         return scenario
@@ -289,15 +289,15 @@ class _Trial:
         """Those of the first undisturbed life; `+` has an after, `-` has none."""
         directory.mkdir()
 
-    def undisturbed(self, nursery: Nursery) -> float:
+    def measure_undisturbed(self, nursery: Nursery) -> float:
         """Run the scenario to its end and again; returns the seconds of the first life."""
         for life in ("first", "second"):
             status, seconds = nursery.run(self._directory)
-            problem = self._problem(status)
+            problem = self._describe_problem(status)
             if problem:
                 raise UsageError(
                     detail=f"Without any kill, the {life} run of the scenario is not right:\n"
-                    f"{problem}\n{self._output()}"
+                    f"{problem}\n{self._describe_output()}"
                 )
             if life == "first":
                 took = seconds
@@ -313,15 +313,18 @@ class _Trial:
         else:
             nursery.run(self._directory, kill_at=kill.boundary, when=kill.when)
         status, _ = nursery.run(self._directory)
-        problem = self._problem(status)
+        problem = self._describe_problem(status)
         if not problem:
             self._remove()
             return None
         return CrashFailure(
-            kill=kill, problem=problem, directory=str(self._directory), output=self._output()
+            kill=kill,
+            problem=problem,
+            directory=str(self._directory),
+            output=self._describe_output(),
         )
 
-    def _problem(self, status: int) -> str:
+    def _describe_problem(self, status: int) -> str:
         if status == _TIMED_OUT:
             return "the scenario did not come to its end in time"
         if status:
@@ -335,7 +338,7 @@ class _Trial:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    def _output(self) -> str:
+    def _describe_output(self) -> str:
         path = Path(f"{self._directory}.output")
         return path.read_text(errors="replace").strip() if path.exists() else ""
 
@@ -383,7 +386,7 @@ __all__ = [
     "Kill",
     "Nursery",
     "Scenario",
-    "boundary",
+    "cross_boundary",
+    "name_scenario",
     "run_matrix",
-    "scenario_name",
 ]

@@ -21,7 +21,7 @@ class _Question(msgspec.Struct):
     dimensions: int | None = None
 
 
-def embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -> bytes:
+def build_embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -> bytes:
     """Return the answer to a request for embeddings; `meanings` are words that mean another.
 
     Raises:
@@ -38,7 +38,7 @@ def embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -
 
     def vector(text: str) -> list[float]:
         words = [meanings.get(word, word) for word in text.casefold().split()]
-        return _vector(question.model, words or [""], size)
+        return _make_vector(question.model, words or [""], size)
 
     found = [
         {"object": "embedding", "index": place, "embedding": vector(text)}
@@ -55,7 +55,7 @@ def embeddings_body(data: object, dimension: int, meanings: Mapping[str, str]) -
     )
 
 
-def _vector(model: str, words: list[str], dimension: int) -> list[float]:
+def _make_vector(model: str, words: list[str], dimension: int) -> list[float]:
     vector = [0.0] * dimension
     for word in words:
         digest = hashlib.sha256(f"{model} {word}".encode("utf-8", "replace")).digest()
@@ -64,4 +64,4 @@ def _vector(model: str, words: list[str], dimension: int) -> list[float]:
     return [number / length for number in vector]
 
 
-__all__ = ["embeddings_body"]
+__all__ = ["build_embeddings_body"]

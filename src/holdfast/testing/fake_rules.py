@@ -45,15 +45,15 @@ def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  #
     """
     if not headers.get("Content-Type", "").startswith("application/json"):
         raise RefusedRequest("the content type must be application/json")
-    _need(isinstance(body, dict), "the body must be a JSON object")
+    _require(isinstance(body, dict), "the body must be a JSON object")
     unknown = set(body) - _FIELDS[wire]
-    _need(not unknown, f"unknown fields: {sorted(unknown)}")
-    _need(isinstance(body.get("model"), str) and body["model"] != "", "model is required")
+    _require(not unknown, f"unknown fields: {sorted(unknown)}")
+    _require(isinstance(body.get("model"), str) and body["model"] != "", "model is required")
     top = 1 if wire == "anthropic" else 2
     temperature = body.get("temperature")
-    _need(temperature is None or 0 <= temperature <= top, f"temperature must be 0 to {top}")
+    _require(temperature is None or 0 <= temperature <= top, f"temperature must be 0 to {top}")
     if body.get("tool_choice") is not None:
-        _need(bool(body.get("tools")), "tool_choice is only allowed with tools")
+        _require(bool(body.get("tools")), "tool_choice is only allowed with tools")
     if wire == "chat":
         _check_chat(body)
     elif wire == "responses":
@@ -62,7 +62,7 @@ def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  #
         _check_anthropic(body, headers)
 
 
-def _need(holds: bool, reason: str) -> None:
+def _require(holds: bool, reason: str) -> None:
     if not holds:
         raise RefusedRequest(reason)
 
@@ -70,16 +70,16 @@ def _need(holds: bool, reason: str) -> None:
 def _check_tools(tools: list[JsonObject], schema_field: str, pattern: re.Pattern[str]) -> None:
     names = [tool.get("name", "") for tool in tools]
     for tool in tools:
-        _need(bool(pattern.fullmatch(tool.get("name", ""))), f"bad tool name in {tool}")
+        _require(bool(pattern.fullmatch(tool.get("name", ""))), f"bad tool name in {tool}")
         schema = tool.get(schema_field)
-        _need(isinstance(schema, dict) and schema.get("type") == "object", "bad tool schema")
-    _need(len(set(names)) == len(names), "tool names must be unique")
+        _require(isinstance(schema, dict) and schema.get("type") == "object", "bad tool schema")
+    _require(len(set(names)) == len(names), "tool names must be unique")
 
 
 def _check_call(name: object, call_id: object, ids: re.Pattern[str] = _CALL_ID) -> None:
     """Earlier calls are held to the rules of names as well, whoever made them up."""
-    _need(isinstance(name, str) and bool(_NAME.fullmatch(name)), f"bad name of a call: {name!r}")
-    _need(isinstance(call_id, str) and bool(ids.fullmatch(call_id)), f"bad call id {call_id!r}")
+    _require(isinstance(name, str) and bool(_NAME.fullmatch(name)), f"bad name of a call: {name!r}")
+    _require(isinstance(call_id, str) and bool(ids.fullmatch(call_id)), f"bad call id {call_id!r}")
 
 
 def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
@@ -89,10 +89,10 @@ def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
     if not isinstance(schema, dict):
         return
     if schema.get("type") == "object":
-        _need(schema.get("additionalProperties") is False, "additionalProperties must be false")
+        _require(schema.get("additionalProperties") is False, "additionalProperties must be false")
         required = set(schema.get("required", ()))
         if strict:
-            _need(required == set(schema.get("properties", {})), "all fields must be required")
+            _require(required == set(schema.get("properties", {})), "all fields must be required")
     for value in schema.values():
         _check_schema(value, strict=strict)
 
@@ -101,18 +101,20 @@ def _check_schema(schema: Any, *, strict: bool) -> None:  # noqa: ANN401
 
 
 def _check_form(form: JsonObject) -> None:
-    _need(bool(_NAME.fullmatch(form.get("name", ""))), "bad name of the output schema")
-    _need(form["schema"].get("type") == "object", "the output schema must be that of an object")
+    _require(bool(_NAME.fullmatch(form.get("name", ""))), "bad name of the output schema")
+    _require(form["schema"].get("type") == "object", "the output schema must be that of an object")
     if form.get("strict"):
         _check_schema(form["schema"], strict=True)
 
 
 def _check_chat(body: JsonObject) -> None:
     messages = body.get("messages")
-    _need(isinstance(messages, list) and bool(messages), "messages must not be empty")
-    _need("stream_options" not in body or body.get("stream") is True, "stream_options needs stream")
+    _require(isinstance(messages, list) and bool(messages), "messages must not be empty")
+    _require(
+        "stream_options" not in body or body.get("stream") is True, "stream_options needs stream"
+    )
     for tool in body.get("tools", []):
-        _need(tool.get("type") == "function", "a tool must be a function")
+        _require(tool.get("type") == "function", "a tool must be a function")
     _check_tools([t.get("function", {}) for t in body.get("tools", [])], "parameters", _NAME)
     form = body.get("response_format")
     if form is not None and form.get("type") == "json_schema":
@@ -121,32 +123,32 @@ def _check_chat(body: JsonObject) -> None:
     waiting: set[str] = set()
     for message in messages or ():
         waiting = _check_chat_message(message, waiting)
-    _need(not waiting, f"tool calls without results: {sorted(waiting)}")
+    _require(not waiting, f"tool calls without results: {sorted(waiting)}")
 
 
 def _check_chat_message(message: JsonObject, waiting: set[str]) -> set[str]:
     role, content = message.get("role"), message.get("content")
-    _need(role in ("system", "developer", "user", "assistant", "tool"), f"bad role {role!r}")
+    _require(role in ("system", "developer", "user", "assistant", "tool"), f"bad role {role!r}")
     if role == "tool":
         call_id = message.get("tool_call_id")
-        _need(call_id in waiting, f"tool result {call_id!r} answers no call before it")
-        _need(isinstance(content, str | list), "a tool message needs content")
+        _require(call_id in waiting, f"tool result {call_id!r} answers no call before it")
+        _require(isinstance(content, str | list), "a tool message needs content")
         return waiting - {str(call_id)}
-    _need(not waiting, f"tool calls without results: {sorted(waiting)}")
+    _require(not waiting, f"tool calls without results: {sorted(waiting)}")
     if role == "assistant":
         calls = message.get("tool_calls")
-        _need(bool(content) or bool(calls), "an assistant message needs content or tool calls")
-        _need(calls is None or bool(calls), "tool_calls must not be empty")
+        _require(bool(content) or bool(calls), "an assistant message needs content or tool calls")
+        _require(calls is None or bool(calls), "tool_calls must not be empty")
         for call in calls or ():
             function = call.get("function", {})
-            _need(bool(call.get("id")) and call.get("type") == "function", "bad tool call")
-            _need(isinstance(function.get("arguments"), str), "arguments must be text")
+            _require(bool(call.get("id")) and call.get("type") == "function", "bad tool call")
+            _require(isinstance(function.get("arguments"), str), "arguments must be text")
             _check_call(function.get("name"), call.get("id"))
         return {call["id"] for call in calls or ()}
-    _need(bool(content), f"a {role} message needs content")
+    _require(bool(content), f"a {role} message needs content")
     allowed = {"text", "image_url", "input_audio", "file"} if role == "user" else {"text"}
     for part in content if isinstance(content, list) else ():
-        _need(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
+        _require(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
     return set()
 
 
@@ -155,9 +157,9 @@ def _check_chat_message(message: JsonObject, waiting: set[str]) -> set[str]:
 
 def _check_responses(body: JsonObject) -> None:
     items = body.get("input")
-    _need(isinstance(items, str | list) and bool(items), "input must not be empty")
+    _require(isinstance(items, str | list) and bool(items), "input must not be empty")
     for tool in body.get("tools", []):
-        _need(tool.get("type") == "function" and "strict" in tool, "bad tool")
+        _require(tool.get("type") == "function" and "strict" in tool, "bad tool")
     _check_tools(body.get("tools", []), "parameters", _NAME)
     form = (body.get("text") or {}).get("format") or {}
     if form.get("type") == "json_schema":
@@ -168,78 +170,78 @@ def _check_responses(body: JsonObject) -> None:
     for item in items if isinstance(items, list) else ():
         kind = item.get("type", "message")
         if kind == "function_call":
-            _need(isinstance(item.get("arguments"), str), "arguments must be text")
+            _require(isinstance(item.get("arguments"), str), "arguments must be text")
             _check_call(item.get("name"), item.get("call_id"))
             called.add(item["call_id"])
         elif kind == "function_call_output":
-            _need(item.get("call_id") in called, "no tool call found for this output")
+            _require(item.get("call_id") in called, "no tool call found for this output")
             answered.add(item["call_id"])
         elif kind == "reasoning":
-            _need(bool(item.get("id")) and "summary" in item, "bad reasoning item")
-            _need(is_stored or bool(item.get("encrypted_content")), "the item was not stored")
+            _require(bool(item.get("id")) and "summary" in item, "bad reasoning item")
+            _require(is_stored or bool(item.get("encrypted_content")), "the item was not stored")
         else:
             _check_input_message(item)
-    _need(called == answered, f"no tool output found for {sorted(called - answered)}")
+    _require(called == answered, f"no tool output found for {sorted(called - answered)}")
 
 
 def _check_input_message(item: JsonObject) -> None:
     role, content = item.get("role"), item.get("content")
-    _need(role in ("user", "system", "developer", "assistant"), f"bad role {role!r}")
-    _need(bool(content), "a message needs content")
+    _require(role in ("user", "system", "developer", "assistant"), f"bad role {role!r}")
+    _require(bool(content), "a message needs content")
     kinds = {"input_text", "input_image", "input_file"}
     for part in content if isinstance(content, list) else ():
         allowed = {"output_text", "refusal"} if role == "assistant" else kinds
-        _need(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
+        _require(part.get("type") in allowed, f"bad content part {part.get('type')!r}")
 
 
 # --- anthropic -----------------------------------------------------------------------
 
 
 def _check_anthropic(body: JsonObject, headers: Mapping[str, str]) -> None:
-    _need(bool(headers.get("anthropic-version")), "the header anthropic-version is required")
+    _require(bool(headers.get("anthropic-version")), "the header anthropic-version is required")
     limit = body.get("max_tokens")
-    _need(isinstance(limit, int) and limit >= 1, "max_tokens is required")
+    _require(isinstance(limit, int) and limit >= 1, "max_tokens is required")
     _check_tools(body.get("tools", []), "input_schema", _ANTHROPIC_NAME)
     form = (body.get("output_config") or {}).get("format")
     if form is not None:
-        _need(form.get("type") == "json_schema", "bad output format")
+        _require(form.get("type") == "json_schema", "bad output format")
         _check_schema(form.get("schema"), strict=False)
     thinking = body.get("thinking") or {}
     if thinking.get("type") == "enabled":
-        _need(1024 <= thinking.get("budget_tokens", 0) < (limit or 0), "bad thinking budget")
+        _require(1024 <= thinking.get("budget_tokens", 0) < (limit or 0), "bad thinking budget")
     messages = body.get("messages")
-    _need(isinstance(messages, list) and bool(messages), "messages must not be empty")
-    _need((messages or [{}])[0].get("role") == "user", "the first message must be the user's")
+    _require(isinstance(messages, list) and bool(messages), "messages must not be empty")
+    _require((messages or [{}])[0].get("role") == "user", "the first message must be the user's")
     waiting: set[str] = set()
     for message in messages or ():
         waiting = _check_turn(message, waiting)
-    _need(not waiting, f"tool_use without tool_result: {sorted(waiting)}")
+    _require(not waiting, f"tool_use without tool_result: {sorted(waiting)}")
 
 
 def _check_turn(message: JsonObject, waiting: set[str]) -> set[str]:
     role, content = message.get("role"), message.get("content")
-    _need(role in ("user", "assistant", "system"), f"bad role {role!r}")
-    _need(bool(content), "content must not be empty")
+    _require(role in ("user", "assistant", "system"), f"bad role {role!r}")
+    _require(bool(content), "content must not be empty")
     blocks: list[JsonObject] = [{"type": "text", "text": content}]
     if isinstance(content, list):
         blocks = content
     results = [block for block in blocks if block.get("type") == "tool_result"]
     ids = {block.get("tool_use_id") for block in results}
-    _need(ids == waiting, "each tool_use needs its tool_result in the next message")
-    _need(blocks[: len(results)] == results, "tool_result blocks must come first")
+    _require(ids == waiting, "each tool_use needs its tool_result in the next message")
+    _require(blocks[: len(results)] == results, "tool_result blocks must come first")
     calls: set[str] = set()
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
-            _need(bool(block.get("text", "").strip()), "text must not be blank")
+            _require(bool(block.get("text", "").strip()), "text must not be blank")
         elif kind == "tool_use":
-            _need(role == "assistant" and isinstance(block.get("input"), dict), "bad tool_use")
+            _require(role == "assistant" and isinstance(block.get("input"), dict), "bad tool_use")
             _check_call(block.get("name"), block.get("id"), _NAME)
             calls.add(block["id"])
         elif kind == "thinking":
-            _need(role == "assistant" and bool(block.get("signature")), "bad thinking block")
+            _require(role == "assistant" and bool(block.get("signature")), "bad thinking block")
         elif kind in ("image", "document"):
-            _need((block.get("source") or {}).get("type") in ("base64", "url"), "bad source")
+            _require((block.get("source") or {}).get("type") in ("base64", "url"), "bad source")
         else:
-            _need(kind in ("tool_result", "redacted_thinking"), f"bad block {kind!r}")
+            _require(kind in ("tool_result", "redacted_thinking"), f"bad block {kind!r}")
     return calls

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import TokenUsage
-from holdfast.testing.fake_embeddings import embeddings_body
+from holdfast.testing.fake_embeddings import build_embeddings_body
 from holdfast.testing.fake_rules import RefusedRequest, check_request
 from holdfast.testing.fake_wires import (
     Failure,
@@ -30,9 +30,9 @@ from holdfast.testing.fake_wires import (
     Scripted,
     ScriptedCall,
     Wire,
-    error_body,
+    build_error_body,
+    read_whole_body,
     stream_events,
-    whole_body,
 )
 
 __all__ = [
@@ -44,8 +44,8 @@ __all__ = [
     "Reply",
     "ScriptedCall",
     "Wire",
-    "obedient",
-    "tool_conversation",
+    "make_obedient_reply",
+    "make_tool_conversation",
 ]
 
 _PATHS: dict[str, Wire] = {
@@ -164,7 +164,7 @@ class FakeServer:
         self._seen.setdefault(id(request.transport), request.transport)
         if request.method == "GET" and request.path == "/v1/models":
             listed = [{"id": name, "object": "model"} for name in self._models]
-            return _json(200, msgspec.json.encode({"object": "list", "data": listed}))
+            return _parse_json(200, msgspec.json.encode({"object": "list", "data": listed}))
         recorded = await self._record(request)
         self.requests.append(recorded)
         wire = recorded.wire
@@ -181,7 +181,7 @@ class FakeServer:
             except RefusedRequest as reason:
                 refused = Failure(status=400, message=str(reason))
                 return await self._send(request, wire, recorded, refused)
-        return await self._send(request, wire, recorded, self._next(recorded))
+        return await self._send(request, wire, recorded, self._take_next(recorded))
 
     async def _embed(self, request: web.Request, recorded: Recorded) -> web.StreamResponse:
         answer: Scripted | None = self.answers.popleft() if self.answers else None
@@ -190,11 +190,11 @@ class FakeServer:
         if answer is not None:
             return await self._send(request, "chat", recorded, answer)
         try:
-            body = embeddings_body(recorded.json, self._dimension, self.meanings)
+            body = build_embeddings_body(recorded.json, self._dimension, self.meanings)
         except RefusedRequest as reason:
             refused = Failure(status=400, message=str(reason))
             return await self._send(request, "chat", recorded, refused)
-        return _json(200, body)
+        return _parse_json(200, body)
 
     async def _record(self, request: web.Request) -> Recorded:
         body = await request.read()
@@ -211,7 +211,7 @@ class FakeServer:
             return recorded.headers.get("x-api-key") == self._key
         return recorded.headers.get("authorization") == f"Bearer {self._key}"
 
-    def _next(self, recorded: Recorded) -> Scripted:
+    def _take_next(self, recorded: Recorded) -> Scripted:
         if self.answers:
             return self.answers.popleft()
         if self._script is not None:
@@ -222,7 +222,7 @@ class FakeServer:
         self, request: web.Request, wire: Wire, recorded: Recorded, answer: Scripted
     ) -> web.StreamResponse:
         if isinstance(answer, Failure):
-            return _json(answer.status, error_body(wire, answer), answer.headers)
+            return _parse_json(answer.status, build_error_body(wire, answer), answer.headers)
         if isinstance(answer, RawAnswer):
             return await _send_raw(request, answer)
         data = recorded.json if isinstance(recorded.json, dict) else {}
@@ -231,10 +231,10 @@ class FakeServer:
             return await _send_stream(request, answer, stream_events(wire, answer, model))
         await _stand(answer, "head")
         await _stand(answer, "first")
-        body = whole_body(wire, answer, model)
+        body = read_whole_body(wire, answer, model)
         if answer.break_at or answer.end_at:
             return await _send_stream(request, answer, [body[:9], body[9:40], body[40:]])
-        return _json(200, body, answer.headers)
+        return _parse_json(200, body, answer.headers)
 
 
 async def _stand(answer: Reply, place: Place) -> None:
@@ -296,12 +296,12 @@ async def _send_raw(request: web.Request, answer: RawAnswer) -> web.StreamRespon
     return response
 
 
-def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
+def _parse_json(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
     sent = {"x-request-id": "req_head", **(headers or {})}
     return web.Response(status=status, body=body, content_type="application/json", headers=sent)
 
 
-def obedient(recorded: Recorded) -> Reply:
+def make_obedient_reply(recorded: Recorded) -> Reply:
     """Answer like a very plain model that does what the request demands.
 
     One output token gives a cut answer, an output schema gives JSON that fits a flat
@@ -310,16 +310,16 @@ def obedient(recorded: Recorded) -> Reply:
     data = recorded.json
     if 1 in (data.get(name) for name in _LIMITS):
         return Reply(text="One", stop_reason="length")
-    schema = _schema_of(data)
+    schema = _find_schema(data)
     if schema is not None:
-        return Reply(text=msgspec.json.encode(_example(schema)).decode())
+        return Reply(text=msgspec.json.encode(_make_example(schema)).decode())
     choice = data.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind in ("required", "any", "function", "tool"):
         tool = data["tools"][0]
         tool = tool.get("function", tool)
         schema = tool.get("parameters") or tool.get("input_schema")
-        arguments = msgspec.json.encode(_example(schema)).decode()
+        arguments = msgspec.json.encode(_make_example(schema)).decode()
         return Reply(calls=(ScriptedCall(name=tool["name"], arguments=arguments),))
     return Reply(text="Grüße aus 東京, all is well. 🦀", reasoning="Say hello.")
 
@@ -327,7 +327,7 @@ def obedient(recorded: Recorded) -> Reply:
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
-def _schema_of(data: JsonObject) -> JsonObject | None:
+def _find_schema(data: JsonObject) -> JsonObject | None:
     chat = (data.get("response_format") or {}).get("json_schema") or {}
     responses = (data.get("text") or {}).get("format") or {}
     anthropic = (data.get("output_config") or {}).get("format") or {}
@@ -335,13 +335,13 @@ def _schema_of(data: JsonObject) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-def _example(schema: JsonObject) -> JsonObject:
+def _make_example(schema: JsonObject) -> JsonObject:
     values: JsonObject = {"integer": 7, "number": 1.5, "boolean": True, "string": "x"}
     properties = schema.get("properties", {})
     return {name: values.get(node.get("type"), "x") for name, node in properties.items()}
 
 
-def tool_conversation(
+def make_tool_conversation(
     rounds: int,
     *,
     text_chars: int = 400,
@@ -411,7 +411,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--piece-chars", type=int, default=8, help="of each event of a stream")
     parser.add_argument("--in-one-piece", action="store_true", help="events arrive together")
     given = parser.parse_args(arguments)
-    script = tool_conversation(
+    script = make_tool_conversation(
         given.rounds,
         text_chars=given.text_chars,
         said_chars=given.said_chars,

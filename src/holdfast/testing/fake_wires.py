@@ -122,20 +122,20 @@ def stream_events(wire: Wire, reply: Reply, model: str) -> list[bytes]:
     if wire == "chat":
         return _chat_events(reply, model)
     if wire == "responses":
-        return _responses_events(reply, model)
-    return _anthropic_events(reply, model)
+        return _list_responses_events(reply, model)
+    return _list_anthropic_events(reply, model)
 
 
-def whole_body(wire: Wire, reply: Reply, model: str) -> bytes:
+def read_whole_body(wire: Wire, reply: Reply, model: str) -> bytes:
     """Return the same answer as one body."""
     if wire == "chat":
         return _encode(_chat_body(reply, model))
     if wire == "responses":
-        return _encode(_response(reply, model))
-    return _encode(_anthropic_body(reply, model))
+        return _encode(_make_response(reply, model))
+    return _encode(_make_anthropic_body(reply, model))
 
 
-def error_body(wire: Wire, failure: Failure) -> bytes:
+def build_error_body(wire: Wire, failure: Failure) -> bytes:
     """Return the body of a refusal."""
     kind = _KINDS.get(failure.status, "api_error")
     if wire == "anthropic":
@@ -147,11 +147,11 @@ def error_body(wire: Wire, failure: Failure) -> bytes:
     return _encode({"error": inner})
 
 
-def _pieces(text: str, size: int) -> list[str]:
+def _split_pieces(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def _named(data: JsonObject) -> bytes:
+def _find_named(data: JsonObject) -> bytes:
     return b"event: " + str(data["type"]).encode() + b"\ndata: " + _encode(data) + b"\n\n"
 
 
@@ -175,12 +175,12 @@ def _chat_usage(usage: TokenUsage | None) -> JsonObject | None:
 
 def _chat_events(reply: Reply, model: str) -> list[bytes]:
     deltas: list[JsonObject] = [{"role": "assistant", "content": ""}]
-    deltas += [{"reasoning_content": p} for p in _pieces(reply.reasoning, reply.piece_chars)]
-    deltas += [{"content": piece} for piece in _pieces(reply.text, reply.piece_chars)]
+    deltas += [{"reasoning_content": p} for p in _split_pieces(reply.reasoning, reply.piece_chars)]
+    deltas += [{"content": piece} for piece in _split_pieces(reply.text, reply.piece_chars)]
     for index, call in enumerate(reply.calls):
         begin = {"index": index, "id": call.id, "type": "function"}
         deltas.append({"tool_calls": [{**begin, "function": {"name": call.name, "arguments": ""}}]})
-        for piece in _pieces(call.arguments, reply.piece_chars):
+        for piece in _split_pieces(call.arguments, reply.piece_chars):
             deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
     events = []
@@ -220,7 +220,7 @@ def _chat_body(reply: Reply, model: str) -> JsonObject:
 # --- responses -----------------------------------------------------------------------
 
 
-def _items(reply: Reply) -> list[JsonObject]:
+def _list_items(reply: Reply) -> list[JsonObject]:
     items: list[JsonObject] = []
     if reply.reasoning or reply.encrypted:
         summary = [{"type": "summary_text", "text": reply.reasoning}] if reply.reasoning else []
@@ -236,7 +236,7 @@ def _items(reply: Reply) -> list[JsonObject]:
     return items
 
 
-def _response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
+def _make_response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
     status, details = "completed", None
     if reply.reason in ("length", "filtered"):
         reason = "max_output_tokens" if reply.reason == "length" else "content_filter"
@@ -247,14 +247,14 @@ def _response(reply: Reply, model: str, *, is_open: bool = False) -> JsonObject:
         "created_at": 1,
         "status": "in_progress" if is_open else status,
         "model": model,
-        "output": [] if is_open else _items(reply),
+        "output": [] if is_open else _list_items(reply),
         "error": None,
         "incomplete_details": None if is_open else details,
-        "usage": None if is_open else _responses_usage(reply.usage),
+        "usage": None if is_open else _make_responses_usage(reply.usage),
     }
 
 
-def _responses_usage(usage: TokenUsage | None) -> JsonObject | None:
+def _make_responses_usage(usage: TokenUsage | None) -> JsonObject | None:
     if usage is None:
         return None
     total_in = usage.input + usage.cache_read + usage.cache_write
@@ -269,30 +269,30 @@ def _responses_usage(usage: TokenUsage | None) -> JsonObject | None:
     }
 
 
-def _responses_events(reply: Reply, model: str) -> list[bytes]:
-    opened = _response(reply, model, is_open=True)
+def _list_responses_events(reply: Reply, model: str) -> list[bytes]:
+    opened = _make_response(reply, model, is_open=True)
     events: list[JsonObject] = [
         {"type": "response.created", "response": opened},
         {"type": "response.in_progress", "response": opened},
     ]
-    for index, item in enumerate(_items(reply)):
+    for index, item in enumerate(_list_items(reply)):
         place = {"output_index": index, "item_id": item["id"]}
-        events.append({"type": "response.output_item.added", **place, "item": _begun(item)})
-        kind, text = _growing(item)
-        for piece in _pieces(text, reply.piece_chars):
+        events.append({"type": "response.output_item.added", **place, "item": _begin(item)})
+        kind, text = _describe_growing(item)
+        for piece in _split_pieces(text, reply.piece_chars):
             events.append({"type": f"{kind}.delta", **place, "content_index": 0, "delta": piece})
         events.append({"type": "response.output_item.done", **place, "item": item})
-    closing = _response(reply, model)
+    closing = _make_response(reply, model)
     events.append({"type": f"response.{closing['status']}", "response": closing})
-    return [_named({**event, "sequence_number": n}) for n, event in enumerate(events)]
+    return [_find_named({**event, "sequence_number": n}) for n, event in enumerate(events)]
 
 
-def _begun(item: JsonObject) -> JsonObject:
+def _begin(item: JsonObject) -> JsonObject:
     empty: JsonObject = {"content": [], "summary": [], "arguments": "", "encrypted_content": None}
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
-def _growing(item: JsonObject) -> tuple[str, str]:
+def _describe_growing(item: JsonObject) -> tuple[str, str]:
     if item["type"] == "reasoning":
         text = "".join(part["text"] for part in item["summary"])
         return "response.reasoning_summary_text", text
@@ -304,7 +304,7 @@ def _growing(item: JsonObject) -> tuple[str, str]:
 # --- anthropic -----------------------------------------------------------------------
 
 
-def _anthropic_usage(usage: TokenUsage | None) -> JsonObject | None:
+def _make_anthropic_usage(usage: TokenUsage | None) -> JsonObject | None:
     if usage is None:
         return None
     return {
@@ -316,7 +316,7 @@ def _anthropic_usage(usage: TokenUsage | None) -> JsonObject | None:
     }
 
 
-def _blocks(reply: Reply) -> list[JsonObject]:
+def _list_blocks(reply: Reply) -> list[JsonObject]:
     blocks: list[JsonObject] = []
     if reply.encrypted:
         blocks.append({"type": "redacted_thinking", "data": reply.encrypted})
@@ -330,8 +330,8 @@ def _blocks(reply: Reply) -> list[JsonObject]:
     return blocks
 
 
-def _anthropic_body(reply: Reply, model: str) -> JsonObject:
-    blocks = _blocks(reply)
+def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
+    blocks = _list_blocks(reply)
     for block in blocks:
         if block["type"] == "tool_use":
             block["input"] = msgspec.Raw(block["input"].arguments.encode())
@@ -343,16 +343,19 @@ def _anthropic_body(reply: Reply, model: str) -> JsonObject:
         "content": blocks,
         "stop_reason": _STOPS["anthropic"][reply.reason],
         "stop_sequence": None,
-        "usage": _anthropic_usage(reply.usage),
+        "usage": _make_anthropic_usage(reply.usage),
     }
 
 
-def _anthropic_events(reply: Reply, model: str) -> list[bytes]:
-    usage = _anthropic_usage(reply.usage)
-    message = {**_anthropic_body(msgspec.structs.replace(reply, calls=()), model), "content": []}
+def _list_anthropic_events(reply: Reply, model: str) -> list[bytes]:
+    usage = _make_anthropic_usage(reply.usage)
+    message = {
+        **_make_anthropic_body(msgspec.structs.replace(reply, calls=()), model),
+        "content": [],
+    }
     message.update({"stop_reason": None, "usage": usage and {**usage, "output_tokens": 1}})
     events: list[JsonObject] = [{"type": "message_start", "message": message}, {"type": "ping"}]
-    for index, block in enumerate(_blocks(reply)):
+    for index, block in enumerate(_list_blocks(reply)):
         begun, deltas = _block_pieces(block, reply.piece_chars)
         start = {"type": "content_block_start", "index": index, "content_block": begun}
         events.append(start)
@@ -362,21 +365,21 @@ def _anthropic_events(reply: Reply, model: str) -> list[bytes]:
     stop = {"stop_reason": _STOPS["anthropic"][reply.reason], "stop_sequence": None}
     events.append({"type": "message_delta", "delta": stop, "usage": usage})
     events.append({"type": "message_stop"})
-    return [_named(event) for event in events]
+    return [_find_named(event) for event in events]
 
 
 def _block_pieces(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonObject]]:
     kind = block["type"]
     if kind == "text":
-        pieces = _pieces(block["text"], size)
+        pieces = _split_pieces(block["text"], size)
         return {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in pieces]
     if kind == "thinking":
-        thoughts = _pieces(block["thinking"], size)
+        thoughts = _split_pieces(block["thinking"], size)
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in thoughts]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return {**block, "thinking": "", "signature": ""}, deltas
     if kind == "tool_use":
-        texts = _pieces(block["input"].arguments, size)
+        texts = _split_pieces(block["input"].arguments, size)
         begun = {**block, "input": {}}
         return begun, [{"type": "input_json_delta", "partial_json": piece} for piece in texts]
     return block, []

@@ -333,17 +333,20 @@ class MemoryStorageConformance:
         """Vectors replace those of another model."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
-            waiting = await storage.unembedded(MODEL, 10)
+            waiting = await storage.list_unembedded(MODEL, 10)
             first, second = (one.row for one in waiting)
             await storage.put_vectors(MODEL, {first: vector(1, 0)}, {second: "NaN"})
-            assert await storage.unembedded(MODEL, 10) == []
+            assert await storage.list_unembedded(MODEL, 10) == []
             seen = await storage.changes(HOME, MODEL, after=0)
             assert {row.row: row.vector for row in seen} == {first: vector(1, 0), second: None}
             assert (await storage.get("acme", ["a"], model=MODEL))[0].embedding == [1.0, 0.0]
             await storage.put_vectors("new/1", {first: vector(0, 1)}, {})
             assert (await storage.stats("acme")).vectors == {"new/1": 1}
             assert await storage.drop_vectors("new/1") == 1
-            assert [one.row for one in await storage.unembedded("new/1", 10)] == [first, second]
+            assert [one.row for one in await storage.list_unembedded("new/1", 10)] == [
+                first,
+                second,
+            ]
 
     async def test_tokens_are_kept_beside_vectors_and_replaced_with_them(
         self, tmp_path: Path
@@ -351,13 +354,13 @@ class MemoryStorageConformance:
         """Tokens are kept beside vectors, by model, and replaced with them."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b")])
-            first, second = (one.row for one in await storage.unembedded(MODEL, 10))
+            first, second = (one.row for one in await storage.list_unembedded(MODEL, 10))
             await storage.put_vectors(MODEL, {first: vector(1, 0), second: vector(0, 1)}, {})
-            assert await storage.unembedded(MODEL, 10) == []
-            waiting = await storage.unembedded(MODEL, 10, needs_tokens=True)
+            assert await storage.list_unembedded(MODEL, 10) == []
+            waiting = await storage.list_unembedded(MODEL, 10, needs_tokens=True)
             assert [(one.row, one.has_vector) for one in waiting] == [(first, True), (second, True)]
             await storage.put_vectors(MODEL, {}, {}, tokens={first: b"\x01\x02", second: b""})
-            assert await storage.unembedded(MODEL, 10, needs_tokens=True) == []
+            assert await storage.list_unembedded(MODEL, 10, needs_tokens=True) == []
             kept, empty = await storage.get("acme", ["a", "b"], model=MODEL)
             assert (kept.embedding, kept.tokens, empty.tokens) == ([1.0, 0.0], b"\x01\x02", b"")
             assert await self.tokens(storage, [first], MODEL) == {first: b"\x01\x02"}
@@ -374,7 +377,7 @@ class MemoryStorageConformance:
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "apples " * 999), draft("b", "apples and pears")])
             await storage.add([draft("c", "apples", session_id="s2"), draft("d", tenant="other")])
-            rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            rows = [one.row for one in await storage.list_unembedded(MODEL, 10)]
             await storage.put_vectors(MODEL, {}, {}, tokens=dict.fromkeys(rows[1:], b"bits"))
             await storage.forget("acme", ["b"], now=T0, reason="")
             found: dict[int, MemoryPassage] = {}
@@ -386,7 +389,7 @@ class MemoryStorageConformance:
                 found.update(lookup.passages(rows, MODEL))
                 # Neither what was forgotten nor what another tenant has.
                 assert set(lookup.tokens(rows, MODEL)) == {rows[2]}
-                counts.append(lookup.word_counts(["apples", "zebra"]))
+                counts.append(lookup.count_words(["apples", "zebra"]))
                 return ()
 
             assert await storage.select([HOME], (), MemoryFilter(), look, now=T0) == {}
@@ -406,7 +409,7 @@ class MemoryStorageConformance:
             seen = await storage.changes(HOME, MODEL, after=0)
             names = {one.row: one.speaker for one in seen}
             assert [names[row] for row in sorted(names)] == ["", "Ada", "Bo", "Ada"]
-            waiting = await storage.unembedded(MODEL, 10)
+            waiting = await storage.list_unembedded(MODEL, 10)
             assert [one.content for one in waiting] == [
                 "Note: buy tea",
                 "Hi, Bo",
@@ -425,25 +428,25 @@ class MemoryStorageConformance:
         new = msgspec.structs.replace(old, model_id="p:new/2", model="new")
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a"), draft("b"), draft("c")])
-            rows = [one.row for one in await storage.unembedded(MODEL, 10)]
+            rows = [one.row for one in await storage.list_unembedded(MODEL, 10)]
             first, second, third = rows
-            assert await storage.spaces() == []
+            assert await storage.list_spaces() == []
             await storage.put_vectors(MODEL, {third: vector(1, 0)}, {})
             both = {first: vector(1, 0), second: vector(1, 0)}
             await storage.put_vectors(old.model_id, both, {}, space=old)
-            assert await storage.spaces() == [old, VectorSpace(model_id=MODEL)]
+            assert await storage.list_spaces() == [old, VectorSpace(model_id=MODEL)]
             moved = msgspec.structs.replace(old, base_url="http://elsewhere/v1")
             await storage.put_vectors(old.model_id, {}, {}, space=moved)
             await storage.put_vectors(new.model_id, {first: vector(0, 1)}, {}, space=new)
-            assert await storage.spaces() == [new, moved, VectorSpace(model_id=MODEL)]
+            assert await storage.list_spaces() == [new, moved, VectorSpace(model_id=MODEL)]
             # What the new model refuses has no vector any more, of any model.
             await storage.put_vectors(new.model_id, {}, {second: "NaN"}, space=new)
-            assert await storage.spaces() == [new, VectorSpace(model_id=MODEL)]
+            assert await storage.list_spaces() == [new, VectorSpace(model_id=MODEL)]
             given = msgspec.structs.replace(
                 draft("d"), vector=vector(1, 0), vector_model=old.model_id, vector_space=old
             )
             await storage.add([given])
-            assert await storage.spaces() == [new, old, VectorSpace(model_id=MODEL)]
+            assert await storage.list_spaces() == [new, old, VectorSpace(model_id=MODEL)]
 
     async def test_changes_come_once(self, tmp_path: Path) -> None:
         """Changes come once."""
@@ -460,13 +463,13 @@ class MemoryStorageConformance:
         """A vector of what has changed meanwhile is not kept, but made again."""
         async with self.opened(tmp_path) as storage:
             await storage.add([draft("a", "Ada: Hi"), draft("b", "Bo: Hi")])
-            first, second = await storage.unembedded(MODEL, 10)
+            first, second = await storage.list_unembedded(MODEL, 10)
             await storage.add([draft("c", "Ada: Tea?")])  # now all three are turns
             seen = {first.row: first.revision, second.row: second.revision}
             made = {first.row: vector(1, 0), second.row: vector(1, 0)}
             bits = dict.fromkeys(made, b"bits")
             await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
-            waiting = await storage.unembedded(MODEL, 10)
+            waiting = await storage.list_unembedded(MODEL, 10)
             assert [one.content for one in waiting] == ["Hi", "Hi", "Tea?"]
             seen = {one.row: one.revision for one in waiting}
             await storage.put_vectors(MODEL, made, {}, tokens=bits, revisions=seen)
@@ -480,7 +483,7 @@ class MemoryStorageConformance:
             await storage.add([draft("a", "zebra", metadata={"q": "quagga"})])
             await storage.add([draft("b", "stripes", options=MemoryOptions(previous_id="a"))])
             await storage.add([draft("s", "zebra", options=MemoryOptions(derived_from=("a",)))])
-            (row, *_) = [one.row for one in await storage.unembedded(MODEL, 10)]
+            (row, *_) = [one.row for one in await storage.list_unembedded(MODEL, 10)]
             await storage.put_vectors(MODEL, {row: vector(1, 0)}, {}, tokens={row: b"bits"})
             gone = await storage.forget("acme", ["a", "nobody"], now=T0, reason="asked")
             assert gone == ["a", "s"]

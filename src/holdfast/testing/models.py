@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import ScriptExhausted, UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, Part, ReasoningPart, TextPart, TokenUsage, ToolPart
 from holdfast.providers import (
     Delta,
@@ -85,14 +85,14 @@ class _TestModel:
         if self.is_closed:
             raise UsageError(detail="This model was closed and cannot be asked any more.")
         self.requests.append(request)
-        reply = await self._next(request)
+        reply = await self._take_next(request)
         if isinstance(reply, Exception):
             raise reply
         self.open_streams += 1
         try:
-            finished = Finished(self._message(request, reply), _request_id(reply))
+            finished = Finished(self._parse_message(request, reply), _request_id(reply))
             if deltas:
-                for delta in _deltas(reply, finished.message):
+                for delta in _list_deltas(reply, finished.message):
                     yield delta
             if isinstance(reply, ModelReply):
                 if reply.hold is not None:
@@ -103,10 +103,10 @@ class _TestModel:
         finally:
             self.open_streams -= 1
 
-    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
+    async def _take_next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         raise NotImplementedError
 
-    def _message(self, request: ModelRequest, reply: ModelReply | Message) -> Message:
+    def _parse_message(self, request: ModelRequest, reply: ModelReply | Message) -> Message:
         if isinstance(reply, Message):
             return reply
         number = len(self.requests)
@@ -125,7 +125,7 @@ class _TestModel:
             reasoning=-(-len(reply.reasoning) // 4),
         )
         return Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id=request.messages[-1].session_id if request.messages else "",
             role="assistant",
             parts=tuple(parts),
@@ -160,7 +160,7 @@ class ScriptedModel(_TestModel):
         if self.remaining:
             raise AssertionError(f"{self.remaining} scripted answers were never asked for")
 
-    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
+    async def _take_next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         number = len(self.requests)
         if number > len(self._answers):
             asked = request.messages[-1].text[:200] if request.messages else request.system[:200]
@@ -181,7 +181,7 @@ class FunctionModel(_TestModel):
         super().__init__(info)
         self._function = function
 
-    async def _next(self, request: ModelRequest) -> ModelReply | Message | Exception:
+    async def _take_next(self, request: ModelRequest) -> ModelReply | Message | Exception:
         answer = self._function(request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -207,7 +207,7 @@ def _request_id(reply: ModelReply | Message) -> str:
     return reply.request_id if isinstance(reply, ModelReply) else ""
 
 
-def _deltas(reply: ModelReply | Message, message: Message) -> list[Delta]:
+def _list_deltas(reply: ModelReply | Message, message: Message) -> list[Delta]:
     """Cut an answer into the pieces in which it might have arrived."""
     if isinstance(reply, ModelReply) and reply.deltas is not None:
         return list(reply.deltas)
@@ -215,19 +215,19 @@ def _deltas(reply: ModelReply | Message, message: Message) -> list[Delta]:
     index = 0
     for part in message.parts:
         if isinstance(part, ReasoningPart):
-            found.extend(ReasoningDelta(piece) for piece in _pieces(part.text))
+            found.extend(ReasoningDelta(piece) for piece in _split_pieces(part.text))
         elif isinstance(part, TextPart):
-            found.extend(TextDelta(piece) for piece in _pieces(part.text))
+            found.extend(TextDelta(piece) for piece in _split_pieces(part.text))
         elif isinstance(part, ToolPart):
             arguments = part.raw_input or msgspec.json.encode(part.input).decode()
             found.append(ToolCallDelta(index, part.call_id, part.tool, ""))
             found.extend(
-                ToolCallDelta(index, part.call_id, "", piece) for piece in _pieces(arguments)
+                ToolCallDelta(index, part.call_id, "", piece) for piece in _split_pieces(arguments)
             )
             index += 1
     return found
 
 
-def _pieces(text: str) -> list[str]:
+def _split_pieces(text: str) -> list[str]:
     """Cut after each space; the pieces join to the text."""
     return [piece for piece in text.replace(" ", " \0").split("\0") if piece]

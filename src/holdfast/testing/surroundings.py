@@ -42,8 +42,8 @@ from holdfast.tools import (
     ClosedNetwork,
     ContextLabels,
     MemoryArtifacts,
-    NobodyApproves,
-    NobodyAttends,
+    NoApprover,
+    NoAttendant,
     NoCommands,
     NoNestedCalls,
     ToolContext,
@@ -55,14 +55,14 @@ from holdfast.tools import (
 from holdfast.turns import TurnQueue
 
 
-def tool_context(
+def make_tool_context(
     workspace: Workspace | str | os.PathLike[str],
     **fields: Any,  # noqa: ANN401 - the fields of a context
 ) -> ToolContext:
     """Return a context for calling a tool's function in a test.
 
     State and artifacts live in memory; network, commands and questions are refused or
-    unanswered. Any field can be given: `tool_context(tmp_path, commands=my_runner)`.
+    unanswered. Any field can be given: `make_tool_context(tmp_path, commands=my_runner)`.
     """
     place = workspace if isinstance(workspace, Workspace) else Workspace(os.fspath(workspace))
     plain: dict[str, Any] = {
@@ -87,7 +87,7 @@ def tool_context(
         "http": ClosedNetwork(),
         "commands": NoCommands(),
         "open_reader": refuse_processes,
-        "attendant": NobodyAttends(),
+        "attendant": NoAttendant(),
         "nested": NoNestedCalls(),
         "threads": ToolThreads(),
         "clock": SYSTEM,
@@ -113,7 +113,7 @@ def memory_state(**fields: Any) -> ScopedState:  # noqa: ANN401 - the fields of 
     return ScopedState(StateEnvironment(**{**plain, **fields}), StateScope("custom", "test"))
 
 
-class NobodyExecutes:
+class NoExecutor:
     """Refuses runs that other runs start."""
 
     async def execute(self, request: RunRequest, listener: Listener = hear_nothing) -> AgentResult:
@@ -156,7 +156,7 @@ def run_services(
         sessions=sessions,
         turns=turns,
         context=ContextBuilder(sessions),
-        approver=NobodyApproves(),
+        approver=NoApprover(),
         terms=ApprovalTerms(),
         budgets=Budgets(),
         confinement=confinement,
@@ -169,10 +169,10 @@ def run_services(
             EgressService(journal, confinement, journal.clock),
             journal.clock,
         ),
-        executor=NobodyExecutes(),
+        executor=NoExecutor(),
         clock=journal.clock,
     )
     return msgspec.structs.replace(plain, **fields)
 
 
-__all__ = ["NobodyExecutes", "memory_state", "run_services", "tool_context"]
+__all__ = ["NoExecutor", "make_tool_context", "memory_state", "run_services"]

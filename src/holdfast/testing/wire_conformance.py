@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import LLMError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import FilePart, Message, Part, TextPart, ToolPart, ToolSpec
 from holdfast.providers import Delta, Finished, Model, ModelRequest, TextDelta, ToolCallDelta
 
@@ -60,17 +60,17 @@ Check: TypeAlias = Callable[[Model], Awaitable[None]]
 async def answers_while_it_streams(model: Model) -> None:
     """Pieces join to the text of the finished message, which comes last."""
     deltas = await _collect(model, _ask("Say hello."), deltas=True)
-    message = _finished(deltas)
+    message = _make_finished(deltas)
     text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
     assert text == "".join(p.text for p in message.parts if isinstance(p, TextPart))
     assert text, "the answer is empty"
 
 
-async def answers_when_nobody_listens(model: Model) -> None:
+async def answers_without_a_listener(model: Model) -> None:
     """Only the finished message comes."""
     deltas = await _collect(model, _ask("Say hello."), deltas=False)
     assert len(deltas) == 1
-    message = _finished(deltas)
+    message = _make_finished(deltas)
     assert message.text
     assert message.role == "assistant" and message.id and message.provider and message.model
 
@@ -78,7 +78,7 @@ async def answers_when_nobody_listens(model: Model) -> None:
 async def counts_tokens(model: Model) -> None:
     """Input and output are counted, streamed and not."""
     for listens in (True, False):
-        usage = _finished(await _collect(model, _ask("Say hello."), deltas=listens)).usage
+        usage = _make_finished(await _collect(model, _ask("Say hello."), deltas=listens)).usage
         assert usage is not None
         assert usage.input + usage.cache_read > 0
         assert usage.output + usage.reasoning > 0
@@ -88,7 +88,7 @@ async def stops_at_the_limit(model: Model) -> None:
     """An answer that was cut off says so."""
     request = msgspec.structs.replace(_ask("Count from one to ten."), max_output_tokens=1)
     for listens in (True, False):
-        message = _finished(await _collect(model, request, deltas=listens))
+        message = _make_finished(await _collect(model, request, deltas=listens))
         assert message.stop_reason == "length", message
 
 
@@ -96,7 +96,7 @@ async def calls_a_demanded_tool(model: Model) -> None:
     """A forced call comes with a name, an id and arguments, streamed and not."""
     for listens in (True, False):
         deltas = await _collect(model, _demand(), deltas=listens)
-        message = _finished(deltas)
+        message = _make_finished(deltas)
         assert message.stop_reason == "tool_calls", message
         call = message.tool_calls[0]
         assert call.tool == "multiply" and call.call_id and call.state == "pending"
@@ -120,18 +120,18 @@ async def takes_tool_results(model: Model) -> None:
     )
     request = ModelRequest(
         messages=(
-            _message("user", TextPart(text="What is 2 times 3?")),
-            _message("assistant", TextPart(text="Let me see."), *calls),
-            _message("tool", results[0]),
-            _message("tool", results[1]),
-            _message("user", TextPart(text="Now answer in words.")),
+            _parse_message("user", TextPart(text="What is 2 times 3?")),
+            _parse_message("assistant", TextPart(text="Let me see."), *calls),
+            _parse_message("tool", results[0]),
+            _parse_message("tool", results[1]),
+            _parse_message("user", TextPart(text="Now answer in words.")),
         ),
         system="Be brief.",
         tools=(_TOOL,),
         max_output_tokens=_LIMIT,
     )
     for listens in (True, False):
-        message = _finished(await _collect(model, request, deltas=listens))
+        message = _make_finished(await _collect(model, request, deltas=listens))
         assert message.stop_reason in _STOPS
 
 
@@ -139,7 +139,7 @@ async def fills_a_schema(model: Model) -> None:
     """Structured output is JSON that has the fields of the schema."""
     request = msgspec.structs.replace(_ask("Name a city."), output_schema=_SCHEMA)
     for listens in (True, False):
-        message = _finished(await _collect(model, request, deltas=listens))
+        message = _make_finished(await _collect(model, request, deltas=listens))
         data = msgspec.json.decode(message.text)
         assert isinstance(data["city"], str) and isinstance(data["inhabitants"], int)
 
@@ -147,15 +147,15 @@ async def fills_a_schema(model: Model) -> None:
 async def looks_at_an_image(model: Model) -> None:
     """An inline image is taken."""
     image = FilePart(media_type="image/png", data=_PIXEL, name="pixel.png")
-    messages = (_message("user", TextPart(text="What is this?"), image),)
+    messages = (_parse_message("user", TextPart(text="What is this?"), image),)
     request = ModelRequest(messages=messages, max_output_tokens=_LIMIT)
-    assert _finished(await _collect(model, request, deltas=True)).stop_reason in _STOPS
+    assert _make_finished(await _collect(model, request, deltas=True)).stop_reason in _STOPS
 
 
 async def refuses_nonsense(model: Model) -> None:
     """A result without its call is a clear error, and the next request works again."""
     orphan = ToolPart(call_id="call_x", tool="multiply", state="completed", output="6")
-    messages = (_message("user", TextPart(text="Hello.")), _message("tool", orphan))
+    messages = (_parse_message("user", TextPart(text="Hello.")), _parse_message("tool", orphan))
     request = ModelRequest(messages=messages, tools=(_TOOL,), max_output_tokens=_LIMIT)
     try:
         await _collect(model, request, deltas=True)
@@ -170,7 +170,7 @@ async def serves_many_at_once(model: Model) -> None:
     """Answers of calls that run together are not mixed."""
     asked = (_collect(model, _ask("Say hello."), deltas=bool(n % 2)) for n in range(4))
     for deltas in await asyncio.gather(*asked):
-        _finished(deltas)
+        _make_finished(deltas)
 
 
 async def can_be_left(model: Model) -> None:
@@ -182,7 +182,7 @@ async def can_be_left(model: Model) -> None:
 
 CHECKS: dict[Check, frozenset[Ability]] = {
     answers_while_it_streams: frozenset(),
-    answers_when_nobody_listens: frozenset(),
+    answers_without_a_listener: frozenset(),
     counts_tokens: frozenset({Ability.USAGE}),
     stops_at_the_limit: frozenset({Ability.LIMIT}),
     calls_a_demanded_tool: frozenset({Ability.FORCED_TOOLS}),
@@ -196,14 +196,14 @@ CHECKS: dict[Check, frozenset[Ability]] = {
 """Every check with the abilities that it needs."""
 
 
-def _message(role: str, *parts: Part) -> Message:
+def _parse_message(role: str, *parts: Part) -> Message:
     return msgspec.convert(
-        {"id": new_id("msg"), "session_id": "s", "role": role, "parts": parts}, Message
+        {"id": make_id("msg"), "session_id": "s", "role": role, "parts": parts}, Message
     )
 
 
 def _ask(text: str) -> ModelRequest:
-    messages = (_message("user", TextPart(text=text)),)
+    messages = (_parse_message("user", TextPart(text=text)),)
     return ModelRequest(messages=messages, max_output_tokens=_LIMIT, temperature=0.0)
 
 
@@ -217,7 +217,7 @@ async def _collect(model: Model, request: ModelRequest, *, deltas: bool) -> list
     return [delta async for delta in model.stream(request, deltas=deltas)]
 
 
-def _finished(deltas: list[Delta]) -> Message:
+def _make_finished(deltas: list[Delta]) -> Message:
     assert deltas, "nothing came"
     assert [isinstance(delta, Finished) for delta in deltas].count(True) == 1
     last = deltas[-1]

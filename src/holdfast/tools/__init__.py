@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.tools.approval_broker import ApprovalRequest as ApprovalRequest
     from holdfast.tools.approval_broker import Approver as Approver
     from holdfast.tools.approval_broker import AutoConfirm as AutoConfirm
-    from holdfast.tools.approval_broker import NobodyApproves as NobodyApproves
+    from holdfast.tools.approval_broker import NoApprover as NoApprover
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
     from holdfast.tools.builtin import builtin_tools as builtin_tools
     from holdfast.tools.builtin import restore_grants as restore_grants
-    from holdfast.tools.builtin.search import codesearch_tool as codesearch_tool
-    from holdfast.tools.builtin.search import searxng_tools as searxng_tools
-    from holdfast.tools.builtin.search import websearch_tool as websearch_tool
+    from holdfast.tools.builtin.search import make_codesearch_tool as make_codesearch_tool
+    from holdfast.tools.builtin.search import make_searxng_tools as make_searxng_tools
+    from holdfast.tools.builtin.search import make_websearch_tool as make_websearch_tool
     from holdfast.tools.bundles import LocalToolManager as LocalToolManager
     from holdfast.tools.bundles import read_manifest as read_manifest
     from holdfast.tools.bundles import register_bundles as register_bundles
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.tools.definition import Tool as Tool
     from holdfast.tools.definition import ToolOptions as ToolOptions
     from holdfast.tools.definition import tool as tool
-    from holdfast.tools.diffs import unified_diff as unified_diff
+    from holdfast.tools.diffs import make_unified_diff as make_unified_diff
     from holdfast.tools.effects import Effect as Effect
     from holdfast.tools.effects import Intent as Intent
     from holdfast.tools.effects import Reconciliation as Reconciliation
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import GIVEN_BY_HAND as GIVEN_BY_HAND
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
-    from holdfast.tools.gate import default_action as default_action
+    from holdfast.tools.gate import choose_default_action as choose_default_action
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from holdfast.tools.lsp import LanguageServer as LanguageServer
     from holdfast.tools.lsp import LanguageServers as LanguageServers
     from holdfast.tools.lsp.program import ServerProgram as ServerProgram
-    from holdfast.tools.lsp.program import server_program as server_program
+    from holdfast.tools.lsp.program import find_server_program as find_server_program
     from holdfast.tools.manager import CallLimits as CallLimits
     from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
     from holdfast.tools.manager import spend_freely as spend_freely
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from holdfast.tools.safe_http import HostRates as HostRates
     from holdfast.tools.safe_http import Lookup as Lookup
     from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
-    from holdfast.tools.safe_http import system_lookup as system_lookup
+    from holdfast.tools.safe_http import look_up_host as look_up_host
     from holdfast.tools.sandbox import PATH as PATH
     from holdfast.tools.sandbox import SYSTEM_PATHS as SYSTEM_PATHS
     from holdfast.tools.sandbox import PathRules as PathRules
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import HttpRequest as HttpRequest
     from holdfast.tools.services import MemoryArtifacts as MemoryArtifacts
     from holdfast.tools.services import NestedCalls as NestedCalls
-    from holdfast.tools.services import NobodyAttends as NobodyAttends
+    from holdfast.tools.services import NoAttendant as NoAttendant
     from holdfast.tools.services import NoCommands as NoCommands
     from holdfast.tools.services import NoNestedCalls as NoNestedCalls
     from holdfast.tools.services import OpensReader as OpensReader
@@ -130,11 +130,11 @@ if TYPE_CHECKING:
     from holdfast.tools.services import refuse_processes as refuse_processes
     from holdfast.tools.state_access import GateStateAccess as GateStateAccess
     from holdfast.tools.target import Target as Target
-    from holdfast.tools.target import command_target as command_target
-    from holdfast.tools.target import host_target as host_target
-    from holdfast.tools.target import path_target as path_target
-    from holdfast.tools.target import paths_target as paths_target
-    from holdfast.tools.target import text_target as text_target
+    from holdfast.tools.target import make_command_target as make_command_target
+    from holdfast.tools.target import make_host_target as make_host_target
+    from holdfast.tools.target import make_path_target as make_path_target
+    from holdfast.tools.target import make_paths_target as make_paths_target
+    from holdfast.tools.target import make_text_target as make_text_target
     from holdfast.tools.threads import ToolThreads as ToolThreads
     from holdfast.tools.threads import share_threads as share_threads
     from holdfast.tools.toolsets import TOOLSETS as TOOLSETS
@@ -147,17 +147,17 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NobodyApproves",
+            "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
             "artifacts": "RunArtifacts load_kept_output redacted_text",
             "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
-            "builtin.search": "codesearch_tool searxng_tools websearch_tool",
+            "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
             "calls": "Call",
             "child_limits": "ChildLimits without_end",
             "command_runner": "UnconfinedRunner",
             "context": "ToolContext",
             "definition": "Tool ToolOptions tool",
-            "diffs": "unified_diff",
+            "diffs": "make_unified_diff",
             "effects": "Effect Intent Reconciliation",
             "egress": """
                 EgressClosed EgressLimits EgressOpened EgressProxy EgressRefusal EgressRefused
@@ -170,17 +170,17 @@ else:
             """,
             "export": "describe",
             "file_walk": "FileWalk",
-            "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter default_action",
+            "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
             "hooked": "ToolHooks",
             "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
             "lsp": "LanguageServer LanguageServers",
-            "lsp.program": "ServerProgram server_program",
+            "lsp.program": "ServerProgram find_server_program",
             "manager": "CallLimits ToolExecutionManager spend_freely",
             "recording": "Recorder",
             "registry": "ToolRegistry",
             "result": "NestedCallWaits Outcome Parked ToolResult",
-            "safe_http": "HostRates Lookup SafeHttpClient system_lookup",
+            "safe_http": "HostRates Lookup SafeHttpClient look_up_host",
             "sandbox": """
                 PATH PathRules Profile SYSTEM_PATHS SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
                 ServesEgress Workspace describe_sandbox
@@ -189,10 +189,10 @@ else:
             "schema": "Signature",
             "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
                 ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NobodyAttends OpensReader Program ProgressSink ProgressUpdate Question
+                NoAttendant OpensReader Program ProgressSink ProgressUpdate Question
             """,
             "state_access": "GateStateAccess",
-            "target": "Target command_target host_target path_target paths_target text_target",
+            "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",

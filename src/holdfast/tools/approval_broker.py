@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.clock import Clock
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Payload
 from holdfast.policy import (
     Approval,
@@ -24,7 +24,7 @@ from holdfast.policy import (
     Approvals,
     ApprovalUsed,
     Decision,
-    same_person,
+    is_same_person,
     seal,
 )
 from holdfast.sessions import PermissionRule, SessionRulesAdded
@@ -76,7 +76,7 @@ class Approver(Protocol):
         ...
 
 
-class NobodyApproves:
+class NoApprover:
     """Nobody is there to ask."""
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
@@ -141,34 +141,36 @@ class ApprovalBroker(msgspec.Struct, eq=False):
             return ConsentRefused(facts=(), because=f"{self.stopped_by} stopped the run")
         known = await self._find(request)
         if known is not None and known.status != "open":
-            return await self._settled(request, known)
+            return await self._settle(request, known)
         try:
             answer = await self.gate.approver.approve(request)
         except Exception as error:  # noqa: BLE001 - whoever fails to answer has not consented
-            return await self._nobody(request, known, f"asking failed ({type(error).__name__})")
+            return await self._wake_nothing(
+                request, known, f"asking failed ({type(error).__name__})"
+            )
         if answer is None:
-            return await self._nobody(request, known, "nobody is here to ask")
+            return await self._wake_nothing(request, known, "nobody is here to ask")
         if known is not None:
             # Somebody else may have answered while this person was reading.
             now = await self._find(request)
             if now is not None and now.status != "open":
-                return await self._settled(request, now)
-        return await self._answered(request, known, answer)
+                return await self._settle(request, now)
+        return await self._make_answered(request, known, answer)
 
     async def _find(self, request: ApprovalRequest) -> Approval | None:
         """Return an approval of this very call that can still be used or answered."""
         found = await self.approvals.find(request.message_id, request.call_id, request.permission)
         if found is None or found.is_used or found.seal != request.seal:
             return None
-        return None if found.status_at(self.clock.now()) == "expired" else found
+        return None if found.find_status_at(self.clock.now()) == "expired" else found
 
-    async def _settled(self, request: ApprovalRequest, approval: Approval) -> Consent:
+    async def _settle(self, request: ApprovalRequest, approval: Approval) -> Consent:
         """Use an answer that came by way of the journal."""
         answer = await self.approvals.answer(approval)
         assert answer is not None
         used = ApprovalUsed(approval_id=approval.id, call_id=approval.call_id, seal=answer.seal)
         if answer.verdict == "deny":
-            return ConsentRefused(facts=(used,), because=_said_no(answer.by, answer.reason))
+            return ConsentRefused(facts=(used,), because=_explain_refusal(answer.by, answer.reason))
         if not answer.is_edited:
             return ConsentGranted(facts=(used,), by=answer.by, arguments=request.arguments)
         if answer.arguments is None:
@@ -177,7 +179,7 @@ class ApprovalBroker(msgspec.Struct, eq=False):
             facts=(used,), by=answer.by, arguments=answer.arguments, is_recorded=True
         )
 
-    async def _nobody(
+    async def _wake_nothing(
         self, request: ApprovalRequest, known: Approval | None, because: str
     ) -> Consent:
         if self.gate.terms.on_ask == "deny":
@@ -188,7 +190,7 @@ class ApprovalBroker(msgspec.Struct, eq=False):
         await self.append(asked)
         return ConsentPending(approval_id=asked.approval_id)
 
-    async def _answered(
+    async def _make_answered(
         self, request: ApprovalRequest, known: Approval | None, answer: ApprovalAnswer
     ) -> Consent:
         """Keep the answer of somebody who attends, and see whether it is enough."""
@@ -211,7 +213,9 @@ class ApprovalBroker(msgspec.Struct, eq=False):
         if answered.verdict == "deny":
             if answer.verdict == "stop":
                 self.stopped_by = answer.by or "somebody"
-            return ConsentRefused(facts=(*facts, used), because=_said_no(answer.by, answer.reason))
+            return ConsentRefused(
+                facts=(*facts, used), because=_explain_refusal(answer.by, answer.reason)
+            )
         if self._is_enough(known, answered):
             if answer.rules and self.gate.terms.required == 1:
                 self.gate.add_session_rules(answer.rules)
@@ -226,13 +230,13 @@ class ApprovalBroker(msgspec.Struct, eq=False):
     def _is_enough(self, known: Approval | None, answered: ApprovalAnswered) -> bool:
         votes = known.votes if known is not None else ()
         required = known.required if known is not None else self.gate.terms.required
-        if any(same_person(vote.by, answered.by) for vote in votes):
+        if any(is_same_person(vote.by, answered.by) for vote in votes):
             return False
         return 1 + sum(vote.seal == answered.seal for vote in votes) >= required
 
     def _request(self, request: ApprovalRequest) -> ApprovalRequested:
         return ApprovalRequested(
-            approval_id=new_id("apr"),
+            approval_id=make_id("apr"),
             message_id=request.message_id,
             call_id=request.call_id,
             tool=request.tool,
@@ -258,11 +262,11 @@ class ApprovalBroker(msgspec.Struct, eq=False):
         )
 
 
-def _said_no(by: str, reason: str) -> str:
+def _explain_refusal(by: str, reason: str) -> str:
     return f"{by} said no" + (f": {reason}" if reason else "")
 
 
-def sealed(request: ApprovalRequest) -> ApprovalRequest:
+def seal_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request with the seal of what it says."""
     digest = seal(
         tool=request.tool,

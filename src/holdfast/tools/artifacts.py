@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.artifacts import ArtifactActor
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.errors import NotFound
 from holdfast.journal import Journal
 from holdfast.tools.events import ToolOutputKept
@@ -93,7 +93,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
 
     async def _store(self) -> ArtifactStore:
         actor = msgspec.structs.replace(self.actor, call_id=self.call_id)
-        return (await self.opened()).acting_for(actor, self.recorder)
+        return (await self.opened()).act_for(actor, self.recorder)
 
 
 def redacted_text(data: bytes, redactor: Redactor) -> bytes:
@@ -116,6 +116,6 @@ async def load_kept_output(journal: Journal, session_id: str, handle: str) -> by
     if named is not None:
         for event in await journal.store.read(session_id, seqs=[int(named[1])]):
             fact = event.decode() if event.kind == ToolOutputKept.kind else None
-            if isinstance(fact, ToolOutputKept) and sha256_hex(fact.data)[:16] == named[2]:
+            if isinstance(fact, ToolOutputKept) and hash_sha256(fact.data)[:16] == named[2]:
                 return fact.data
     raise NotFound(kind="artifact", value=handle)

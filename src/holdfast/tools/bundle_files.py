@@ -35,7 +35,7 @@ def hash_files(root: Path, name: str) -> str:
     Raises:
         BundleRefused: something in it is no plain file, or too large.
     """
-    files = [_hashed(root, path, name) for path in walk(root, name)]
+    files = [_hash(root, path, name) for path in walk(root, name)]
     return digest([(file.path, file.is_executable, file.sha256) for file in files])
 
 
@@ -70,7 +70,7 @@ def walk(root: Path, name: str) -> Iterator[str]:
         folder, depth = pending.pop()
         if depth > _DEEPEST:
             raise BundleRefused(name=name, detail=f"{folder} is nested too deeply")
-        for entry in _entries(root / folder, name):
+        for entry in _list_entries(root / folder, name):
             path = f"{folder}/{entry.name}" if folder else entry.name
             info = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
@@ -85,7 +85,7 @@ def walk(root: Path, name: str) -> Iterator[str]:
     yield from sorted(found)
 
 
-def _entries(folder: Path, name: str) -> list[os.DirEntry[str]]:
+def _list_entries(folder: Path, name: str) -> list[os.DirEntry[str]]:
     try:
         if folder.is_symlink():
             raise BundleRefused(name=name, detail=f"{folder.name} is a link")
@@ -126,7 +126,7 @@ def _open_plain(path: Path, name: str) -> io.BufferedReader:
     return file
 
 
-def _hashed(root: Path, path: str, name: str) -> BundleFile:
+def _hash(root: Path, path: str, name: str) -> BundleFile:
     with _open_plain(root / path, name) as file:
         is_executable = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,9 +34,9 @@ from pydantic import (
 from holdfast.canonical import JsonObject
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import AlreadyExists, BundleRefused, HoldfastError, NotFound, UsageError
-from holdfast.ids import random_token
-from holdfast.policy import plain_name
-from holdfast.providers.json_schema import faults, problems
+from holdfast.ids import make_random_token
+from holdfast.policy import clean_name
+from holdfast.providers.json_schema import list_faults, list_problems
 from holdfast.tools.bundle_files import copy_files, hash_files
 from holdfast.tools.bundle_process import run_bundle
 from holdfast.tools.context import ToolContext
@@ -46,7 +46,7 @@ from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import ToolResult
 from holdfast.tools.schema import Signature
 from holdfast.tools.services import Program
-from holdfast.tools.target import NO_TARGET, text_target
+from holdfast.tools.target import NO_TARGET, make_text_target
 
 MANIFESTS = ("tool.toml", "tool.json")
 _MOST_SCHEMA_CHARS = 64_000
@@ -56,7 +56,7 @@ _CONTEXT = "\0context"
 _log = logging.getLogger("holdfast.tools")
 
 
-def _no_arguments() -> JsonObject:
+def _accept_no_arguments() -> JsonObject:
     return {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -101,7 +101,7 @@ class Manifest(BaseModel):
     description: str = Field(min_length=1, max_length=10_000)
     command: tuple[str, ...] = Field(min_length=1, max_length=64)
     """`{bundle}` stands for the bundle's directory, `{python}` for this Python."""
-    parameters: JsonObject = Field(default_factory=_no_arguments)
+    parameters: JsonObject = Field(default_factory=_accept_no_arguments)
     """The JSON Schema of the arguments, an object."""
     effect: Literal["read", "idempotent", "unsafe"] = "unsafe"
     permission: Literal["ask", "deny"] = "ask"
@@ -119,13 +119,13 @@ class Manifest(BaseModel):
             raise ValueError("must be the JSON Schema of an object")
         if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
             raise ValueError("is too long")
-        if found := faults(schema):
+        if found := list_faults(schema):
             raise ValueError(f"is no JSON Schema: {'; '.join(found)}")
         return {"properties": {}, "additionalProperties": False, **schema}
 
     @field_validator("command")
     @classmethod
-    def _stays_inside(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_stays_inside(cls, command: tuple[str, ...]) -> tuple[str, ...]:
         for word in command:
             if "\0" in word:
                 raise ValueError("contains a zero byte")
@@ -177,13 +177,13 @@ class LocalToolManager:
         if not folder.is_dir():
             raise NotFound(kind="tool", value=str(folder))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy = self._directory / f".install-{random_token(8)}"
+        copy = self._directory / f".install-{make_random_token(8)}"
         try:
             copy_files(folder, copy, folder.name)
             manifest = read_manifest(copy, folder.name)
             for name in self.names():
                 # Names that differ only by underscores or capitals are the same permission.
-                is_same = plain_name(name) == plain_name(manifest.name)
+                is_same = clean_name(name) == clean_name(manifest.name)
                 if is_same and not (replace and name == manifest.name):
                     raise AlreadyExists(kind="tool bundle", value=name)
             _check_definition(manifest, copy)
@@ -236,13 +236,13 @@ class LocalToolManager:
         names = self.names()
         if name and name not in names:
             raise NotFound(kind="tool", value=name)
-        return [self._verified(each) for each in ([name] if name else names)]
+        return [self._verify(each) for each in ([name] if name else names)]
 
     def load(self) -> list[Tool]:
         """Return the tools of all sound bundles; the others are left out, and logged."""
-        return list(self._sound_tools())
+        return list(self._iterate_sound_tools())
 
-    def _sound_tools(self) -> Iterable[Tool]:
+    def _iterate_sound_tools(self) -> Iterable[Tool]:
         try:
             names = self.names()
         except BundleRefused as error:
@@ -250,20 +250,20 @@ class LocalToolManager:
             names = []
         for name in names:
             try:
-                pin = self._checked(name)
+                pin = self._check(name)
                 folder = self._directory / name
                 yield make_tool(read_manifest(folder, name), folder, pin.sha256)
             except HoldfastError as error:
                 _log.warning("%s", error)
 
-    def _verified(self, name: str) -> Verification:
+    def _verify(self, name: str) -> Verification:
         try:
-            pin = self._checked(name)
+            pin = self._check(name)
         except BundleRefused as error:
             return Verification(name=name, problem=str(error))
         return Verification(name=name, version=pin.version, sha256=pin.sha256)
 
-    def _checked(self, name: str) -> Pin:
+    def _check(self, name: str) -> Pin:
         try:
             pin = msgspec.json.decode(self._pin_path(name).read_bytes(), type=Pin)
         except (OSError, msgspec.MsgspecError) as error:
@@ -334,15 +334,15 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
     async def call(**values: Any) -> ToolResult:  # noqa: ANN401 - JSON of the model
         context: ToolContext = values.pop(_CONTEXT)
         await asyncio.to_thread(check_pin, folder, manifest.name, sha256)
-        request: JsonObject = {"arguments": values, "context": _shown(context)}
-        program = _program(manifest, folder)
+        request: JsonObject = {"arguments": values, "context": _render(context)}
+        program = _make_program(manifest, folder)
         return await run_bundle(context.commands, program, request, tool=manifest.name)
 
     async def preview(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
         return f"The program {manifest.command} {manifest.permissions.explain()}."
 
     def check(arguments: JsonObject) -> JsonObject:
-        found = problems(arguments, manifest.parameters)
+        found = list_problems(arguments, manifest.parameters)
         if found:
             raise ValueError("; ".join(found))
         return arguments
@@ -361,9 +361,9 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
         version=manifest.version,
         effect=manifest.effect,
         permission=manifest.permission,
-        target=text_target(manifest.target) if manifest.target else NO_TARGET,
+        target=make_text_target(manifest.target) if manifest.target else NO_TARGET,
         tags=("bundle", *manifest.tags),
-        labels=_labels(manifest.permissions),
+        labels=_list_labels(manifest.permissions),
         egress=manifest.permissions.network,
         timeout_s=manifest.timeout_s,
         preview=preview,
@@ -373,7 +373,7 @@ def make_tool(manifest: Manifest, folder: Path, sha256: str) -> Tool:
     return made
 
 
-def _labels(allowed: Permissions) -> tuple[Label, ...]:
+def _list_labels(allowed: Permissions) -> tuple[Label, ...]:
     """What a program's answer may hold, by what it may reach."""
     is_private = allowed.workspace != "none" or allowed.read or allowed.write
     return (
@@ -402,14 +402,14 @@ def _check_definition(manifest: Manifest, folder: Path) -> None:
         raise BundleRefused(name=manifest.name, detail=str(error)) from error
 
 
-def _program(manifest: Manifest, folder: Path) -> Program:
+def _make_program(manifest: Manifest, folder: Path) -> Program:
     allowed = manifest.permissions
     is_python = any("{python}" in word for word in manifest.command)
     return Program(
         argv=tuple(_expand(word, folder) for word in manifest.command),
         workspace=allowed.workspace,
         has_network=allowed.network,
-        readable=(str(folder), *(_python_folders() if is_python else ()), *allowed.read),
+        readable=(str(folder), *(_list_python_folders() if is_python else ()), *allowed.read),
         writable=allowed.write,
         environment={"TOOL_BUNDLE_DIR": str(folder)},
         # The manager's own limit comes first, and says more.
@@ -421,13 +421,13 @@ def _expand(word: str, folder: Path) -> str:
     return word.replace("{bundle}", str(folder)).replace("{python}", sys.executable)
 
 
-def _python_folders() -> tuple[str, ...]:
+def _list_python_folders() -> tuple[str, ...]:
     """Where this Python lives, as far as it is not a part of the system."""
     wanted = (sys.prefix, sys.base_prefix)
     return tuple(dict.fromkeys(path for path in wanted if not path.startswith(_SYSTEM)))
 
 
-def _shown(context: ToolContext) -> JsonObject:
+def _render(context: ToolContext) -> JsonObject:
     return {
         "session_id": context.session_id,
         "run_id": context.run_id,

@@ -11,7 +11,7 @@ from holdfast.errors import ArgumentsWithheld, HoldfastError, ToolInputInvalid
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
-from holdfast.redaction import withheld
+from holdfast.redaction import list_withheld
 from holdfast.tools.definition import Tool
 
 
@@ -67,12 +67,12 @@ def refuse_unsound(tool: Tool, part: ToolPart) -> None:
 
 def refuse_withheld(tool: Tool, arguments: JsonObject) -> None:
     """Raise ArgumentsWithheld if what the journal gave back is not what was asked for."""
-    places = withheld(arguments)
+    places = list_withheld(arguments)
     if places:
         raise ArgumentsWithheld(tool=tool.name, arguments=", ".join(places))
 
 
-def error_text(error: HoldfastError) -> str:
+def render_error_text(error: HoldfastError) -> str:
     """Return what the model is told about an error."""
     text = str(error)
     if not error.hint:

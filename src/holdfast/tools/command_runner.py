@@ -45,7 +45,7 @@ class UnconfinedRunner:
                 timeout_s=command.timeout_s, max_output_bytes=command.max_output_bytes
             ),
         )
-        return _told(result)
+        return _describe(result)
 
     async def run_program(self, program: Program) -> CommandResult:
         """Run a program with all rights of this process; what it asked for is not looked at."""
@@ -61,10 +61,10 @@ class UnconfinedRunner:
             limits=limits,
             given=program.given,
         )
-        return _told(result)
+        return _describe(result)
 
 
-def _told(result: ProcessResult) -> CommandResult:
+def _describe(result: ProcessResult) -> CommandResult:
     return CommandResult(
         exit_code=result.exit_code,
         stdout=result.stdout,

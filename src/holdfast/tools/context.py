@@ -39,7 +39,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     A tool function that has a parameter of this type gets it passed in; the parameter
     does not appear in the schema. The collaborators are never missing, and nothing has a
     default: the runtime puts a context together in one place, for every kind of run. For
-    tests there is `holdfast.testing.tool_context`.
+    tests there is `holdfast.testing.make_tool_context`.
     """
 
     workspace: Workspace

@@ -15,7 +15,7 @@ import msgspec
 import pydantic_core
 from pydantic import ValidationError
 
-from holdfast.canonical import JsonObject, digest, sha256_hex
+from holdfast.canonical import JsonObject, digest, hash_sha256
 from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvalid, UsageError
 from holdfast.messages import ToolSpec
 from holdfast.sandbox import Workspace
@@ -23,8 +23,8 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.effects import Effect, Intent, Reconciliation
 from holdfast.tools.labels import LABELS, Label
 from holdfast.tools.result import Outcome, Parked, ToolResult
-from holdfast.tools.schema import Signature, faults_of, read_signature
-from holdfast.tools.target import NO_TARGET, Target, TargetKind, text_target
+from holdfast.tools.schema import Signature, describe_faults, read_signature
+from holdfast.tools.target import NO_TARGET, Target, TargetKind, make_text_target
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 Prepare: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[JsonObject]]
@@ -96,7 +96,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
 
     def __post_init__(self) -> None:
         """Refuse a definition that cannot work, before anybody calls it."""
-        for fault in self._faults():
+        for fault in self._list_faults():
             raise UsageError(detail=f"Tool {self.name!r} {fault}.")
 
     @classmethod
@@ -116,7 +116,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         """
         if isinstance(function, Tool):
             raise UsageError(detail=f"Tool {function.name!r} is a tool already.")
-        name = options.get("name") or _default_name(function)
+        name = options.get("name") or _choose_default_name(function)
         signature = read_signature(function, name, local_names)
         description = options.get("description") or signature.purpose
         if not description:
@@ -129,7 +129,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         if isinstance(target, str):
             if target not in signature.parameters["properties"]:
                 raise UsageError(detail=f"Tool {name!r} has no argument {target!r} as its target.")
-            target = text_target(target)
+            target = make_text_target(target)
         others: dict[str, Any] = {
             key: value
             for key, value in options.items()
@@ -193,7 +193,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
     def source_hash(self) -> str:
         """A hash of the function's source and of the definition, for provenance."""
         declared = [self.name, self.version, self.effect, self.spec.parameters, self.description]
-        return digest([sha256_hex(_source(self.function)), declared])
+        return digest([hash_sha256(_render_source(self.function)), declared])
 
     @functools.cached_property
     def schema_hash(self) -> str:
@@ -221,7 +221,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
                 data, strict=True
             )
         except ValidationError as error:
-            raise ToolInputInvalid(tool=self.name, detail=faults_of(error)) from error
+            raise ToolInputInvalid(tool=self.name, detail=describe_faults(error)) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise ToolInputInvalid(tool=self.name, detail="they are no JSON object") from error
         return values
@@ -260,10 +260,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         """Call the plain function."""
         return self.function(*args, **kwargs)
 
-    def _faults(self) -> list[str]:
-        return self._faults_of_type() or self._faults_of_value()
+    def _list_faults(self) -> list[str]:
+        return self._list_type_faults() or self._list_value_faults()
 
-    def _faults_of_type(self) -> list[str]:
+    def _list_type_faults(self) -> list[str]:
         """Say what a type checker would have said, to those who use none."""
         faults = []
         for option in ("name", "version", "description", "deprecated"):
@@ -283,7 +283,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
                 faults.append(f"needs an `async def` as its {option} function")
         return faults
 
-    def _faults_of_value(self) -> list[str]:
+    def _list_value_faults(self) -> list[str]:
         faults = []
         if not _NAME.fullmatch(self.name):
             faults.append("needs a name of letters, digits, `_` and `-`, at most 64")
@@ -347,7 +347,7 @@ def to_outcome(value: object, tool: str) -> Outcome:
         return ToolResult("")
     try:
         return ToolResult(
-            pydantic_core.to_json(value, fallback=_struct_to_builtins, bytes_mode="base64").decode()
+            pydantic_core.to_json(value, fallback=_convert_struct, bytes_mode="base64").decode()
         )
     except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
         raise ToolError(
@@ -355,7 +355,7 @@ def to_outcome(value: object, tool: str) -> Outcome:
         ) from error
 
 
-def _struct_to_builtins(value: object) -> object:
+def _convert_struct(value: object) -> object:
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     raise TypeError(f"no JSON form for {type(value).__name__}")
@@ -374,13 +374,13 @@ def _depth_of_caller() -> int:
     return depth
 
 
-def _default_name(function: Callable[..., object]) -> str:
+def _choose_default_name(function: Callable[..., object]) -> str:
     name = getattr(function, "__name__", "") or type(function).__name__
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return name if hasattr(function, "__name__") else snake.removesuffix("_tool")
 
 
-def _source(function: Callable[..., object]) -> bytes:
+def _render_source(function: Callable[..., object]) -> bytes:
     target = function if inspect.isroutine(function) else type(function)
     try:
         return inspect.getsource(target).encode()

@@ -19,11 +19,11 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     removed: int
 
 
-def unified_diff(before: str, after: str, path: str) -> Diff:
+def make_unified_diff(before: str, after: str, path: str) -> Diff:
     """Compare two texts; a new file has an empty `before`."""
     old, new = before.splitlines(), after.splitlines()
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
+    start = _find_common(old, new)
+    end = _find_common(old[start:][::-1], new[start:][::-1])
     old_middle, new_middle = old[start : len(old) - end], new[start : len(new) - end]
     if len(old_middle) + len(new_middle) > _MAX_COMPARED:
         summary = f"({len(old_middle)} lines replaced by {len(new_middle)} from line {start + 1})"
@@ -41,13 +41,13 @@ def unified_diff(before: str, after: str, path: str) -> Diff:
     )
     added = sum(line.startswith("+") for line in lines[2:])
     removed = sum(line.startswith("-") for line in lines[2:])
-    shown = [_shifted(line, first) for line in lines]
+    shown = [_shift(line, first) for line in lines]
     if len(shown) > _MAX_SHOWN:
         shown = [*shown[:_MAX_SHOWN], f"(diff cut; {len(shown) - _MAX_SHOWN} lines more)"]
     return Diff(text="\n".join(shown), added=added, removed=removed)
 
 
-def _common(one: list[str], two: list[str]) -> int:
+def _find_common(one: list[str], two: list[str]) -> int:
     """How many lines agree from the beginning."""
     count = 0
     for left, right in zip(one, two, strict=False):
@@ -57,14 +57,14 @@ def _common(one: list[str], two: list[str]) -> int:
     return count
 
 
-def _shifted(line: str, by: int) -> str:
+def _shift(line: str, by: int) -> str:
     """Correct the line numbers of a hunk, because only the middle was compared."""
     if not line.startswith("@@ ") or by == 0:
         return line
     _, old, new, _ = line.split(" ", 3)
-    return f"@@ {_moved(old, by)} {_moved(new, by)} @@"
+    return f"@@ {_move(old, by)} {_move(new, by)} @@"
 
 
-def _moved(span: str, by: int) -> str:
+def _move(span: str, by: int) -> str:
     start, comma, length = span[1:].partition(",")
     return f"{span[0]}{int(start) + by}{comma}{length}"

@@ -50,27 +50,27 @@ def parse_docstring(text: str | None) -> Docstring:
         is_underlined = index + 1 < len(lines) and _UNDERLINE.match(lines[index + 1])
         heading = line.strip().lower() if is_underlined else ""
         if _GOOGLE.match(line):
-            body, index = _indented(lines, index + 1)
-            arguments.update(_items(body, _GOOGLE_ITEM))
+            body, index = _indent(lines, index + 1)
+            arguments.update(_list_items(body, _GOOGLE_ITEM))
         elif _GOOGLE_OTHER.match(line):
-            _, index = _indented(lines, index + 1)
+            _, index = _indent(lines, index + 1)
         elif heading in _NUMPY_ARGUMENTS:
-            body, index = _until_underlined(lines, index + 2)
-            arguments.update(_items(body, _NUMPY_ITEM))
+            body, index = _read_until_underlined(lines, index + 2)
+            arguments.update(_list_items(body, _NUMPY_ITEM))
         elif heading in _NUMPY_OTHER:
-            _, index = _until_underlined(lines, index + 2)
+            _, index = _read_until_underlined(lines, index + 2)
         elif found := _SPHINX_ITEM.match(line):
-            body, index = _indented(lines, index + 1)
-            arguments[found[1]] = _flow([found[2], *body])
+            body, index = _indent(lines, index + 1)
+            arguments[found[1]] = _join_flow([found[2], *body])
         elif _SPHINX_OTHER.match(line):
-            _, index = _indented(lines, index + 1)
+            _, index = _indent(lines, index + 1)
         else:
             purpose.append(line)
             index += 1
     return Docstring(purpose="\n".join(purpose).strip(), arguments=arguments)
 
 
-def _indented(lines: list[str], start: int) -> tuple[list[str], int]:
+def _indent(lines: list[str], start: int) -> tuple[list[str], int]:
     """The indented block that begins at `start`, and where it ends."""
     end = start
     while end < len(lines) and (not lines[end].strip() or lines[end][0].isspace()):
@@ -78,7 +78,7 @@ def _indented(lines: list[str], start: int) -> tuple[list[str], int]:
     return lines[start:end], end
 
 
-def _until_underlined(lines: list[str], start: int) -> tuple[list[str], int]:
+def _read_until_underlined(lines: list[str], start: int) -> tuple[list[str], int]:
     """The lines up to the next underlined heading, and where it begins."""
     for end in range(start, len(lines) - 1):
         if lines[end].strip() and _UNDERLINE.match(lines[end + 1]):
@@ -86,7 +86,7 @@ def _until_underlined(lines: list[str], start: int) -> tuple[list[str], int]:
     return lines[start:], len(lines)
 
 
-def _items(body: list[str], item: re.Pattern[str]) -> dict[str, str]:
+def _list_items(body: list[str], item: re.Pattern[str]) -> dict[str, str]:
     """The entries of a block: each starts at the block's own indentation."""
     depths = [len(line) - len(line.lstrip()) for line in body if line.strip()]
     if not depths:
@@ -103,9 +103,9 @@ def _items(body: list[str], item: re.Pattern[str]) -> dict[str, str]:
             found.update({name.strip(): current for name in names})
         else:
             current.append(text)
-    return {name: _flow(parts) for name, parts in found.items()}
+    return {name: _join_flow(parts) for name, parts in found.items()}
 
 
-def _flow(parts: list[str]) -> str:
+def _join_flow(parts: list[str]) -> str:
     """Join the lines of a description into one paragraph."""
     return " ".join(part.strip() for part in parts if part.strip())

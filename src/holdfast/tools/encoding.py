@@ -45,13 +45,13 @@ def sniff(sample: bytes) -> TextForm:
     for mark, encoding in _MARKS:
         if sample.startswith(mark):
             body = sample[len(mark) :]
-            return TextForm(encoding=encoding, mark=mark, newline=_newline(body, encoding))
+            return TextForm(encoding=encoding, mark=mark, newline=_detect_newline(body, encoding))
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         decoder.decode(sample)
     except UnicodeDecodeError:
-        return TextForm(encoding="latin-1", newline=_newline(sample, "latin-1"))
-    return TextForm(newline=_newline(sample, "utf-8"))
+        return TextForm(encoding="latin-1", newline=_detect_newline(sample, "latin-1"))
+    return TextForm(newline=_detect_newline(sample, "utf-8"))
 
 
 def decode_file(data: bytes, path: str) -> tuple[str, TextForm]:
@@ -96,6 +96,6 @@ def is_uniform_crlf(text: str) -> bool:
     return count > 0 and count == text.count("\n") and count == text.count("\r")
 
 
-def _newline(sample: bytes, encoding: str) -> str:
+def _detect_newline(sample: bytes, encoding: str) -> str:
     text = sample.decode(encoding, errors="ignore")
     return "\r\n" if is_uniform_crlf(text) else "\n"

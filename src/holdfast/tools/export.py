@@ -36,7 +36,7 @@ def to_json_schema(tools: Iterable[Tool]) -> JsonObject:
     return {
         "$schema": _DIALECT,
         "$defs": {
-            tool.name: _rebased(
+            tool.name: _rebase(
                 {"description": tool.description, **tool.parameters}, f"#/$defs/{tool.name}/$defs/"
             )
             for tool in tools
@@ -57,7 +57,7 @@ def to_openapi(tools: Iterable[Tool], *, title: str, version: str) -> JsonObject
             },
         }
     }
-    paths = {f"/tools/{tool.name}": {"post": _operation(tool, schemas)} for tool in tools}
+    paths = {f"/tools/{tool.name}": {"post": _describe_operation(tool, schemas)} for tool in tools}
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": _DIALECT,
@@ -67,9 +67,9 @@ def to_openapi(tools: Iterable[Tool], *, title: str, version: str) -> JsonObject
     }
 
 
-def _operation(tool: Tool, schemas: JsonObject) -> JsonObject:
-    arguments = _lifted(tool.parameters, f"{tool.name}.arguments", schemas)
-    output = _lifted(tool.output_schema, f"{tool.name}.output", schemas)
+def _describe_operation(tool: Tool, schemas: JsonObject) -> JsonObject:
+    arguments = _lift(tool.parameters, f"{tool.name}.arguments", schemas)
+    output = _lift(tool.output_schema, f"{tool.name}.output", schemas)
     summary = tool.description.partition("\n")[0]
     return {
         "operationId": tool.name,
@@ -98,17 +98,17 @@ def _operation(tool: Tool, schemas: JsonObject) -> JsonObject:
     }
 
 
-def _lifted(schema: JsonObject, prefix: str, schemas: JsonObject) -> JsonObject:
+def _lift(schema: JsonObject, prefix: str, schemas: JsonObject) -> JsonObject:
     """Move a schema and its definitions to the components, and return a reference."""
     place = f"#/components/schemas/{prefix}."
-    body = _rebased(schema, place)
+    body = _rebase(schema, place)
     for name, definition in body.pop("$defs", {}).items():
         schemas[f"{prefix}.{name}"] = definition
     schemas[prefix] = body
     return {"$ref": f"#/components/schemas/{prefix}"}
 
 
-def _rebased(schema: JsonObject, place: str) -> JsonObject:
+def _rebase(schema: JsonObject, place: str) -> JsonObject:
     """Copy a schema with its inner references pointing to another place."""
     return {key: _move(item, place, key) for key, item in schema.items()}
 

@@ -27,7 +27,7 @@ class IgnoreRules:
         """Start with the files of the directories above, outermost first."""
         self._specs = specs
 
-    def entering(self, workspace: Workspace, directory: str) -> IgnoreRules:
+    def enter_directory(self, workspace: Workspace, directory: str) -> IgnoreRules:
         """Return the rules that hold inside a directory."""
         path = f"{directory}/.gitignore" if directory != "." else ".gitignore"
         try:
@@ -37,7 +37,7 @@ class IgnoreRules:
             spec = GitIgnoreSpec.from_lines(data.decode(errors="replace").splitlines())
         except (HoldfastError, ValueError):
             return self  # none there, or none that can be read
-        return IgnoreRules((*self._specs, (_prefix(directory), spec)))
+        return IgnoreRules((*self._specs, (_render_prefix(directory), spec)))
 
     def ignores(self, path: str, *, is_directory: bool) -> bool:
         """Say whether a path is ignored; the innermost file that speaks of it decides."""
@@ -64,7 +64,7 @@ class FileWalk:
         """Choose where to walk and what else to leave out (globs, relative to the start)."""
         self._workspace = workspace
         self._start = workspace.canonical(start)
-        self._ignore = [any_depth(pattern) for pattern in ignore]
+        self._ignore = [match_any_depth(pattern) for pattern in ignore]
         self._is_stopped = is_stopped
         self._details = details
         self.is_complete = True
@@ -87,7 +87,7 @@ class FileWalk:
 
     def files(self) -> Iterator[Entry]:
         """Every file and link below the start."""
-        waiting = [(self._start, self.rules_at_start())]
+        waiting = [(self._start, self.read_rules_at_start())]
         visited = 0
         while waiting:
             directory, rules = waiting.pop()
@@ -97,31 +97,31 @@ class FileWalk:
                     self.is_complete = False
                     return
                 if entry.kind == "directory":
-                    waiting.append((entry.path, rules.entering(self._workspace, entry.path)))
+                    waiting.append((entry.path, rules.enter_directory(self._workspace, entry.path)))
                 elif entry.kind in ("file", "link"):
                     yield entry
 
-    def rules_at_start(self) -> IgnoreRules:
+    def read_rules_at_start(self) -> IgnoreRules:
         """The rules that hold in the start directory.
 
         Somebody who names an ignored directory wants to look into it, so the rules
         that ignore it are dropped then.
         """
         if self._start.startswith("/"):
-            return IgnoreRules().entering(self._workspace, self._start)
-        rules = IgnoreRules().entering(self._workspace, ".")
+            return IgnoreRules().enter_directory(self._workspace, self._start)
+        rules = IgnoreRules().enter_directory(self._workspace, ".")
         parts = [] if self._start == "." else self._start.split("/")
         for count in range(1, len(parts) + 1):
             directory = "/".join(parts[:count])
             if rules.ignores(directory, is_directory=True):
                 rules = IgnoreRules()
                 self.has_ignored_start = True
-            rules = rules.entering(self._workspace, directory)
+            rules = rules.enter_directory(self._workspace, directory)
         return rules
 
     def relative(self, path: str) -> str:
         """A path as seen from the start."""
-        return path[len(_prefix(self._start)) :]
+        return path[len(_render_prefix(self._start)) :]
 
     def _is_ignored(self, entry: Entry, rules: IgnoreRules) -> bool:
         if entry.name == ".git":
@@ -133,11 +133,11 @@ class FileWalk:
         return rules.ignores(entry.path, is_directory=entry.kind == "directory")
 
 
-def any_depth(pattern: str) -> str:
+def match_any_depth(pattern: str) -> str:
     """A glob without a slash matches at any depth, as in `.gitignore`."""
     trimmed = pattern.removeprefix("./").rstrip("/")
     return trimmed if "/" in trimmed else f"**/{trimmed}"
 
 
-def _prefix(directory: str) -> str:
+def _render_prefix(directory: str) -> str:
     return "" if directory == "." else directory.rstrip("/") + "/"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.canonical import JsonObject, canonical_json
+from holdfast.canonical import JsonObject, encode_canonical_json
 from holdfast.errors import (
     ArgumentsWithheld,
     HoldfastError,
@@ -36,7 +36,7 @@ from holdfast.policy import (
     could_ever,
     decide,
     derive_rules,
-    violation,
+    make_violation,
 )
 from holdfast.sessions import PermissionRule
 from holdfast.tools.approval_broker import (
@@ -48,10 +48,10 @@ from holdfast.tools.approval_broker import (
     ConsentGranted,
     ConsentPending,
     ConsentRefused,
-    NobodyApproves,
-    sealed,
+    NoApprover,
+    seal_request,
 )
-from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_withheld
+from holdfast.tools.calls import AdmittedCall, Call, Denial, refuse_withheld, render_error_text
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.events import PermissionRefused
@@ -105,7 +105,7 @@ class Gate:
         """
         self.ceiling = ceiling
         self.rights = rights or Rights()
-        self.approver = approver or NobodyApproves()
+        self.approver = approver or NoApprover()
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
         self.given = given
@@ -114,7 +114,7 @@ class Gate:
         self._bundle: PolicyBundle | None = None
         if policies is not None:
             bundle = self._bundle = policies.bundle
-            self.ceiling, self.policy_version = bundle.ceiling_for(agent_path), bundle.version
+            self.ceiling, self.policy_version = bundle.find_ceiling(agent_path), bundle.version
         self._judged: dict[CallRequest, Decision] = {}
         self._judged_by: tuple[RuleSet, Rights, str] | None = None
 
@@ -138,7 +138,7 @@ class Gate:
         policies = self._policies
         if policies is not None and policies.bundle is not self._bundle:
             bundle = self._bundle = policies.bundle
-            self.ceiling = bundle.ceiling_for(self._agent_path)
+            self.ceiling = bundle.find_ceiling(self._agent_path)
             self.policy_version = bundle.version
         rules = (self.ceiling, self.rights, self.policy_version)
         if rules != self._judged_by or len(self._judged) >= _MOST_JUDGED:
@@ -164,7 +164,7 @@ class Gate:
         """The operator's rules as they are at this moment."""
         if self._policies is None:
             return self.ceiling
-        return self._policies.bundle.ceiling_for(self._agent_path)
+        return self._policies.bundle.find_ceiling(self._agent_path)
 
     def add_session_rules(self, rules: Sequence[PermissionRule]) -> None:
         """Let rules that a person just wrote hold from now on, at every level that asks.
@@ -201,18 +201,18 @@ class ToolPermissionFilter:
         # A registry that is asked for its length besides would look at its layers twice.
         given = tuple(tools.tools.values() if isinstance(tools, ToolRegistry) else tools)
         named = tuple([(tool.name, tool.target_kind) for tool in given])
-        names = _visible_names(named, gate.ceiling, gate.rights)
+        names = _list_visible_names(named, gate.ceiling, gate.rights)
         return tuple([tool for tool in given if tool.name in names])
 
 
 @functools.lru_cache(maxsize=256)
-def _visible_names(
+def _list_visible_names(
     named: tuple[tuple[str, str], ...], ceiling: RuleSet, rights: Rights
 ) -> frozenset[str]:
     return frozenset([name for name, kind in named if could_ever(name, ceiling, rights, kind)])
 
 
-def default_action(tool: Tool, scope: str) -> Action:
+def choose_default_action(tool: Tool, scope: str) -> Action:
     """What holds for a tool where no rule speaks: its own word, if that is ask or deny.
 
     Else one that was handed over in code runs, and so does one that is known to read only;
@@ -241,7 +241,7 @@ class DoomLoop(msgspec.Struct):
             tool == self.tool
             # For Python, 1 is equal to true and to 1.0; for a tool it is not.
             and arguments == self.arguments
-            and canonical_json(arguments) == canonical_json(self.arguments)
+            and encode_canonical_json(arguments) == encode_canonical_json(self.arguments)
         )
         self.count = self.count + 1 if is_equal else 1
         self.tool, self.arguments = tool, arguments
@@ -275,7 +275,7 @@ class Admission(msgspec.Struct, eq=False):
         decision = self.gate.decide(request)
         passed = AdmittedCall(call=call, values=values, request=request, decision=decision)
         if decision.action != "allow":
-            consented = await self._consent(passed, tool, context_of)
+            consented = await self._make_consent(passed, tool, context_of)
             if not isinstance(consented, AdmittedCall):
                 return consented
             passed = consented
@@ -284,24 +284,26 @@ class Admission(msgspec.Struct, eq=False):
         # Taint is looked at last: most calls send nothing out, as far as is known.
         sends_out = tool.egress or (labels.is_online and tool.target.kind == "command")
         if sends_out and labels.is_mixed:
-            asked = await self._consent_also(passed, tool, _egress(tool, passed), context_of)
+            asked = await self._ask_consent_also(
+                passed, tool, _make_egress_request(tool, passed), context_of
+            )
             if not isinstance(asked, AdmittedCall) or asked.call is not passed.call:
                 return asked
             passed = asked
         if is_looping:
             loop = CallRequest(permission="doom_loop", targets=(tool.name,), own="ask")
-            asked = await self._consent_also(passed, tool, loop, context_of)
+            asked = await self._ask_consent_also(passed, tool, loop, context_of)
             if isinstance(asked, AdmittedCall):
                 self.doom.forgive()
             return asked
         return passed
 
-    async def _consent_also(
+    async def _ask_consent_also(
         self, passage: AdmittedCall, tool: Tool, request: CallRequest, context_of: ContextOf
     ) -> AdmittedCall | Denial | Parked:
         """Have another request about the same call judged; it goes on as it was."""
         asked = replace(passage, request=request, decision=self.gate.decide(request))
-        again = await self._consent(asked, tool, context_of)
+        again = await self._make_consent(asked, tool, context_of)
         if isinstance(again, AdmittedCall) and again.call is asked.call:
             return replace(again, request=passage.request, decision=passage.decision)
         return again
@@ -309,12 +311,12 @@ class Admission(msgspec.Struct, eq=False):
     def _request(self, tool: Tool, values: dict[str, Any]) -> CallRequest:
         is_fixed = tool.target is NO_TARGET
         targets = ("*",) if is_fixed else tool.targets(values, self.context.workspace)
-        request = self.gate.describe(tool, targets, self.registry.scope_of(tool.name))
+        request = self.gate.describe(tool, targets, self.registry.find_scope(tool.name))
         if is_fixed:
             self.fixed[tool] = request
         return request
 
-    async def _consent(
+    async def _make_consent(
         self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
     ) -> AdmittedCall | Denial | Parked:
         """Let an allowed call pass, refuse a denied one, and ask about any other."""
@@ -327,7 +329,7 @@ class Admission(msgspec.Struct, eq=False):
             decision = self.gate.decide(passage.request)
             if decision.action == "allow":
                 return replace(passage, decision=decision)
-            request = await self._approval(passage, tool, context_of)
+            request = await self._make_approval(passage, tool, context_of)
             consent = await self.broker.obtain(request)
         if isinstance(consent, ConsentPending):
             shown: JsonObject = {"approval_id": consent.approval_id, "tool": tool.name}
@@ -337,9 +339,9 @@ class Admission(msgspec.Struct, eq=False):
             return self._refuse(replace(passage, facts=facts), tool, consent.because)
         if consent.arguments == passage.call.part.input:
             return replace(passage, facts=facts)
-        return await self._edited(replace(passage, facts=facts), tool, consent)
+        return await self._edit(replace(passage, facts=facts), tool, consent)
 
-    async def _edited(
+    async def _edit(
         self, passage: AdmittedCall, tool: Tool, consent: ConsentGranted
     ) -> AdmittedCall | Denial | Parked:
         """Check arguments that a person put in, and judge them anew; no person lifts a deny."""
@@ -374,7 +376,7 @@ class Admission(msgspec.Struct, eq=False):
             permission=request.permission, target=", ".join(request.targets), because=because
         )
         facts: tuple[Payload, ...] = (*passage.facts, refused)
-        against = violation(
+        against = make_violation(
             request,
             passage.decision,
             session_id=self.context.session_id,
@@ -383,9 +385,9 @@ class Admission(msgspec.Struct, eq=False):
         )
         if against is not None:
             facts = (*facts, against)
-        return Denial(call=passage.call, text=error_text(error), facts=facts)
+        return Denial(call=passage.call, text=render_error_text(error), facts=facts)
 
-    async def _approval(
+    async def _make_approval(
         self, passage: AdmittedCall, tool: Tool, context_of: ContextOf
     ) -> ApprovalRequest:
         call, required = passage.call, self.gate.terms.required
@@ -399,7 +401,7 @@ class Admission(msgspec.Struct, eq=False):
                     preview += f"\n({len(shown) - _PREVIEW_CHARS} more characters)"
             except (TellModel, HoldfastError) as error:
                 preview = f"It would fail: {error}"
-        return sealed(
+        return seal_request(
             ApprovalRequest(
                 call_id=call.part.call_id,
                 message_id=call.message_id,
@@ -416,7 +418,7 @@ class Admission(msgspec.Struct, eq=False):
         )
 
 
-def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
+def _make_egress_request(tool: Tool, passage: AdmittedCall) -> CallRequest:
     """What is asked for a call that sends something out: by its hosts, or by its name."""
     if tool.target_kind == "host":
         return replace(passage.request, permission="egress", default="ask", own="ask")
@@ -424,17 +426,17 @@ def _egress(tool: Tool, passage: AdmittedCall) -> CallRequest:
 
 
 __all__ = [
+    "GIVEN",
+    "GIVEN_BY_HAND",
     "Admission",
     "ApprovalAnswer",
     "ApprovalRequest",
     "Approver",
     "AutoConfirm",
     "DoomLoop",
-    "GIVEN",
-    "GIVEN_BY_HAND",
     "Gate",
-    "NobodyApproves",
+    "NoApprover",
     "ToolPermissionFilter",
-    "default_action",
+    "choose_default_action",
     "is_known_to_read",
 ]

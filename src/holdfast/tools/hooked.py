@@ -23,7 +23,7 @@ from holdfast.hooks import (
     ToolFailure,
     ToolValidation,
     Where,
-    text_of,
+    read_text_of,
 )
 from holdfast.journal import Payload
 from holdfast.messages import ToolPart
@@ -105,10 +105,10 @@ class ToolHooks:
             self._note_retry(part, fired.verdict)
             return msgspec.structs.replace(part, output=fired.payload.output)
         if part.state == "error" and self._hooks.has(ToolFailure):
-            return await self._failed(part)
+            return await self._tell_failed(part)
         return part
 
-    async def _failed(self, part: ToolPart) -> ToolPart:
+    async def _tell_failed(self, part: ToolPart) -> ToolPart:
         failed = ToolFailure(
             tool=self._name(part),
             call_id=part.call_id,
@@ -119,7 +119,7 @@ class ToolHooks:
         fired = await self._hooks.fire(failed)
         self._note_retry(part, fired.verdict)
         if isinstance(fired.verdict, Replace):
-            output = text_of(fired.verdict.value)
+            output = read_text_of(fired.verdict.value)
             return msgspec.structs.replace(part, state="completed", output=output, error="")
         return msgspec.structs.replace(part, error=fired.payload.error)
 
@@ -137,7 +137,7 @@ class ToolHooks:
             refused = HookRefused(hook=fired.hook, point=asked.point, reason=fired.verdict.reason)
             self._refused[part.call_id] = refused
         elif isinstance(fired.verdict, Replace):
-            self._given[part.call_id] = ToolResult(text_of(fired.verdict.value))
+            self._given[part.call_id] = ToolResult(read_text_of(fired.verdict.value))
         if fired.payload.arguments == part.input:
             return call
         changed = msgspec.structs.replace(

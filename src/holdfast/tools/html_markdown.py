@@ -16,7 +16,7 @@ _INLINE = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "kbd": "
 _MAX_DEPTH = 200
 
 
-def html_to_markdown(html: str, base_url: str = "") -> str:
+def convert_html_to_markdown(html: str, base_url: str = "") -> str:
     """Return the readable content of a page; links are made absolute."""
     parser = _Converter(base_url)
     parser.feed(html)
@@ -24,7 +24,7 @@ def html_to_markdown(html: str, base_url: str = "") -> str:
     return parser.text()
 
 
-def html_title(html: str) -> str:
+def find_html_title(html: str) -> str:
     """The title of a page, or an empty text."""
     found = re.search(r"<title[^>]*>(.*?)</title>", html[:100_000], re.IGNORECASE | re.DOTALL)
     return " ".join(found[1].split())[:200] if found else ""
@@ -71,16 +71,16 @@ class _Converter(HTMLParser):
         elif tag == "a":
             self._links.append((values.get("href", ""), len(self._out)))
         elif tag == "img":
-            self._image(values)
+            self._read_image(values)
         else:
             self._open_block(tag)
 
     def _open_block(self, tag: str) -> None:
         if tag in ("ul", "ol") and len(self._lists) < _MAX_DEPTH:
-            self._line() if self._lists else self._block()
+            self._format_line() if self._lists else self._block()
             self._lists.append(0 if tag == "ol" else None)
         elif tag == "li":
-            self._item()
+            self._read_item()
         elif tag == "blockquote":
             self._block()
             self._quotes.append(len(self._out))
@@ -99,7 +99,7 @@ class _Converter(HTMLParser):
             return
         if tag == "pre" and self._pre:
             self._pre -= 1
-            self._line()
+            self._format_line()
             self._out.append("```\n\n")
         elif tag in _INLINE:
             self._inline(_INLINE[tag])
@@ -107,7 +107,7 @@ class _Converter(HTMLParser):
             self._close_link()
         elif tag in ("ul", "ol") and self._lists:
             self._lists.pop()
-            self._line() if self._lists else self._block()
+            self._format_line() if self._lists else self._block()
         elif tag == "blockquote" and self._quotes:
             self._close_quote()
         elif tag in ("td", "th") and self._cell_start >= 0:
@@ -136,7 +136,7 @@ class _Converter(HTMLParser):
         if self._cell_start < 0 and self._out and not self._out[-1].endswith("\n\n"):
             self._out.append("\n" if self._out[-1].endswith("\n") else "\n\n")
 
-    def _line(self) -> None:
+    def _format_line(self) -> None:
         if self._out and not self._out[-1].endswith("\n"):
             self._out.append("\n")
 
@@ -144,8 +144,8 @@ class _Converter(HTMLParser):
         if not self._pre:
             self._out.append(mark)
 
-    def _item(self) -> None:
-        self._line()
+    def _read_item(self) -> None:
+        self._format_line()
         indent = "  " * max(0, len(self._lists) - 1)
         number = self._lists[-1] if self._lists else None
         if number is None:
@@ -154,13 +154,13 @@ class _Converter(HTMLParser):
             self._lists[-1] = number + 1
             self._out.append(f"{indent}{number + 1}. ")
 
-    def _image(self, values: dict[str, str]) -> None:
+    def _read_image(self, values: dict[str, str]) -> None:
         source = values.get("src", "")
         alt = " ".join(values.get("alt", "").split())
         if source.startswith("data:") or not source:
             self._out.append(alt)
         else:
-            self._out.append(f"![{alt}]({self._absolute(source)})")
+            self._out.append(f"![{alt}]({self._resolve_absolute(source)})")
 
     def _close_link(self) -> None:
         target, start = self._links.pop()
@@ -168,7 +168,7 @@ class _Converter(HTMLParser):
         if not label or not target or target.startswith(("javascript:", "data:")):
             return
         del self._out[start:]
-        self._out.append(f"[{label}]({self._absolute(target)})")
+        self._out.append(f"[{label}]({self._resolve_absolute(target)})")
 
     def _close_quote(self) -> None:
         start = self._quotes.pop()
@@ -185,12 +185,12 @@ class _Converter(HTMLParser):
 
     def _close_row(self) -> None:
         row = self._cells[-1]
-        self._line()
+        self._format_line()
         self._out.append("| " + " | ".join(row) + " |\n")
         if len(self._cells) == 1:
             self._out.append("|" + " --- |" * len(row) + "\n")
 
-    def _absolute(self, target: str) -> str:
+    def _resolve_absolute(self, target: str) -> str:
         try:
             return urljoin(self._base, target.strip())
         except ValueError:

@@ -57,10 +57,10 @@ async def invoke(
         TellModel, HoldfastError: what the tool itself raises.
     """
     try:
-        task = start_eagerly(_guarded(tool, values, context))
+        task = start_eagerly(_guard(tool, values, context))
     except (asyncio.CancelledError, GeneratorExit) as error:
         # Nobody has waited yet, so it is the tool's own.
-        raise _own_end(tool, error) from error
+        raise _make_own_end(tool, error) from error
     if isinstance(task, Ended):
         return task.value
     try:
@@ -77,23 +77,23 @@ async def invoke(
     try:
         return task.result()
     except (asyncio.CancelledError, GeneratorExit) as error:
-        raise _own_end(tool, error) from error
+        raise _make_own_end(tool, error) from error
 
 
-def _own_end(tool: Tool, error: BaseException) -> ToolError:
+def _make_own_end(tool: Tool, error: BaseException) -> ToolError:
     """Return the failure of a tool that ended its own task."""
     is_cancelled = isinstance(error, asyncio.CancelledError)
     detail = "it cancelled itself" if is_cancelled else type(error).__name__
     return ToolError(tool=tool.name, detail=detail)
 
 
-async def _guarded(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
+async def _guard(tool: Tool, values: Mapping[str, Any], context: ToolContext) -> Outcome:
     try:
         return await tool.call(values, context)
     except (asyncio.CancelledError, GeneratorExit, TellModel, HoldfastError, NestedCallWaits):
         raise
     except BaseException as error:
-        raise failure_of(tool.name, error) from error
+        raise make_tool_failure(tool.name, error) from error
 
 
 async def ask_aside(
@@ -114,12 +114,12 @@ async def ask_aside(
     except BaseException as error:
         if isinstance(error, TimeoutError) and limit.expired():
             raise ToolTimeout(tool=tool.name, limit_s=tool.timeout_s) from error
-        raise failure_of(tool.name, error) from error
+        raise make_tool_failure(tool.name, error) from error
 
 
-def failure_of(tool: str, error: BaseException) -> ToolError:
+def make_tool_failure(tool: str, error: BaseException) -> ToolError:
     """Return the failure of a tool that raised something."""
-    detail = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+    detail = f"{type(error).__name__}: {_render_text(error)}".removesuffix(": ")
     return ToolError(tool=tool, detail=detail)
 
 
@@ -139,7 +139,7 @@ def _forget(task: asyncio.Future[Outcome]) -> None:
         task.exception()
 
 
-def _text(error: BaseException) -> str:
+def _render_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - even this can be a tool's own code
@@ -168,7 +168,7 @@ def check_result(result: ToolResult, tool: str) -> ToolResult:
     if len(title) > _LONGEST_TITLE:
         result = msgspec.structs.replace(result, title=result.title[:_LONGEST_TITLE])
     if result.metadata:
-        result = msgspec.structs.replace(result, metadata=_metadata(result.metadata, tool))
+        result = msgspec.structs.replace(result, metadata=_collect_metadata(result.metadata, tool))
     if result.attachments:
         _check_attachments(result.attachments, tool)
     return result
@@ -189,17 +189,17 @@ async def shorten(result: ToolResult, limit: int, context: ToolContext) -> ToolR
     kept = f"artifact {handle}"
     return msgspec.structs.replace(
         result,
-        output=_head_and_tail(text, limit, f"; the whole is {kept}"),
+        output=_cut_middle(text, limit, f"; the whole is {kept}"),
         metadata={**result.metadata, "artifact": handle, "full_length": len(text)},
     )
 
 
 def clip(text: str, limit: int) -> str:
     """Return text that can be stored, with head and tail of one that is too long."""
-    return _without_surrogates(text if len(text) <= limit else _head_and_tail(text, limit, ""))
+    return _without_surrogates(text if len(text) <= limit else _cut_middle(text, limit, ""))
 
 
-def _metadata(metadata: object, tool: str) -> dict[str, object]:
+def _collect_metadata(metadata: object, tool: str) -> dict[str, object]:
     try:
         data = msgspec.json.encode(metadata)
         if len(data) > _MOST_METADATA_BYTES:
@@ -216,7 +216,7 @@ def _check_attachments(attachments: object, tool: str) -> None:
         raise ToolError(tool=tool, detail=f"its attachments are no file parts: {error}") from error
 
 
-def _head_and_tail(text: str, limit: int, where: str) -> str:
+def _cut_middle(text: str, limit: int, where: str) -> str:
     head, tail = text[: limit * 2 // 3], text[-(limit // 3) :]
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n\n[... {left_out} characters left out{where} ...]\n\n{tail}"

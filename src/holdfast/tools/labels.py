@@ -47,16 +47,16 @@ class ContextLabels(msgspec.Struct, eq=False):
             if label not in self.labels and label not in self.new:
                 self.new = (*self.new, label)
 
-    def unkept(self) -> tuple[ToolStateSet, ...]:
+    def list_unkept(self) -> tuple[ToolStateSet, ...]:
         """Return the facts about labels that are new since the last time."""
         new, self.new = sorted(self.new), ()
         self.labels = (*self.labels, *new)
-        return tuple([ToolStateSet(key=_key(label), data={"value": True}) for label in new])
+        return tuple([ToolStateSet(key=_make_key(label), data={"value": True}) for label in new])
 
 
 async def read_kept_labels(journal: Journal, session_id: str) -> tuple[Label, ...]:
     """Return the labels of what was read in a session so far."""
-    rows = [await journal.row(STATE, session_id, _key(label)) for label in LABELS]
+    rows = [await journal.row(STATE, session_id, _make_key(label)) for label in LABELS]
     return tuple([label for label, row in zip(LABELS, rows, strict=True) if row is not None])
 
 
@@ -69,9 +69,9 @@ async def find_new_labels(
     """
     labels = ContextLabels(await read_kept_labels(journal, session_id))
     labels.add(await read_kept_labels(journal, child_id))
-    return labels.unkept()
+    return labels.list_unkept()
 
 
-def _key(label: str) -> str:
+def _make_key(label: str) -> str:
     # One key for each, so that whoever knows only one of them does not take the other away.
     return f"holdfast.label.{label}"

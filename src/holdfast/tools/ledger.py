@@ -100,7 +100,7 @@ async def read_records(
     return records
 
 
-async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> Way:
+async def choose_way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> Way:
     """Say how to go on with a call that has begun and has no result.
 
     A tool that declares another effect than it did then is not trusted to know about the
@@ -109,7 +109,7 @@ async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> W
     if record.answered is not None and record.answered.result is not None:
         return Known(record.answered.result)
     if record.decided is not None:
-        return _decided(record.decided)
+        return _decide(record.decided)
     if record.started is None:
         return Again()
     then = record.started.effect
@@ -120,11 +120,13 @@ async def way_forward(tool: Tool, record: CallRecord, context: ToolContext) -> W
         intent = record.started.intent
         try:
             found = await ask_aside(tool, tool.reconcile, intent, context)
-            return _reconciled(tool, found, may_act)
+            return _reconcile(tool, found, may_act)
         except (TellModel, HoldfastError) as error:
             # A tool that cannot say is no tool that did nothing.
-            return AskPerson(_question(tool, f"it could not find out itself: {error}", may_act))
-    return AskPerson(_question(tool, "its outcome was not recorded", may_act))
+            return AskPerson(
+                _make_question(tool, f"it could not find out itself: {error}", may_act)
+            )
+    return AskPerson(_make_question(tool, "its outcome was not recorded", may_act))
 
 
 def _note(records: dict[str, CallRecord], event: Event) -> None:
@@ -152,7 +154,7 @@ def _note(records: dict[str, CallRecord], event: Event) -> None:
             records[call_id] = replace(records.get(call_id, NOTHING_KNOWN), answered=fact)
 
 
-def _decided(decided: ToolOutcomeDecided) -> Way:
+def _decide(decided: ToolOutcomeDecided) -> Way:
     if decided.verdict == "not_happened":
         return Again()
     if decided.verdict == "happened":
@@ -161,15 +163,15 @@ def _decided(decided: ToolOutcomeDecided) -> Way:
     return Known(ToolResult(text, is_error=True))
 
 
-def _reconciled(tool: Tool, found: Reconciliation, may_act: bool) -> Way:
+def _reconcile(tool: Tool, found: Reconciliation, may_act: bool) -> Way:
     if found.verdict == "not_happened":
         return Again()
     if found.verdict == "happened" and found.result is not None:
         return Known(found.result)
-    return AskPerson(_question(tool, found.because or "the tool could not find out", may_act))
+    return AskPerson(_make_question(tool, found.because or "the tool could not find out", may_act))
 
 
-def _question(tool: Tool, because: str, may_act: bool) -> str:
+def _make_question(tool: Tool, because: str, may_act: bool) -> str:
     """Say what is known: `may_act` if nothing proves that the caller's process has ended."""
     if may_act:
         return (

@@ -37,7 +37,7 @@ from holdfast.sessions import MessagePartUpdated
 from holdfast.tools import ledger
 from holdfast.tools.approval_broker import ApprovalBroker
 from holdfast.tools.artifacts import RunArtifacts
-from holdfast.tools.calls import AdmittedCall, Call, Denial, error_text, refuse_unsound
+from holdfast.tools.calls import AdmittedCall, Call, Denial, refuse_unsound, render_error_text
 from holdfast.tools.child_limits import without_end
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
@@ -53,7 +53,7 @@ from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
 from holdfast.tools.invocation import ask_aside, check_result, clip, invoke, shorten
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
-from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, recorded
+from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, await_recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
 from holdfast.tools.services import Cancellation
@@ -179,14 +179,14 @@ class ToolExecutionManager:
             except TellModel as said:
                 return await self._fail(call, said.text)
             except HoldfastError as error:
-                return await self._fail(call, error_text(error))
+                return await self._fail(call, render_error_text(error))
         except NestedCallWaits as waits:
             return waits.parked
         except NotRecorded as failed:
             raise failed.error from failed.error.__cause__
 
     async def _attempt(self, call: Call, record: CallRecord) -> ToolPart | Parked:
-        record = _that_began(record, call)
+        record = _require_begun(record, call)
         if record.ended is not None:
             return record.ended
         if self.hooks is not None:
@@ -200,7 +200,7 @@ class ToolExecutionManager:
         try:
             tool = self.tool_registry.find(call.part.tool)
             if tool is None:
-                raise self._unknown(call.part.tool)
+                raise self._report_unknown(call.part.tool)
             if call.part.raw_input or call.is_recorded or record.started is not None:
                 refuse_unsound(tool, call.part)
             values = tool.validate(call.part.input)
@@ -221,11 +221,13 @@ class ToolExecutionManager:
             try:
                 return await self._run(call, tool, passage.values, context)
             except NotRecorded as failed:
-                raise _lost(tool, failed) from failed
+                raise _make_lost(tool, failed) from failed
         except TellModel as said:
             return await self._fail(call, said.text)
         except HoldfastError as error:
-            return await self._fail(call, error_text(error), facts=self._violations(call, error))
+            return await self._fail(
+                call, render_error_text(error), facts=self._list_violations(call, error)
+            )
 
     # --- the steps --------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class ToolExecutionManager:
             return await self._fail(stopped.call, stopped.text, facts=stopped.facts)
         return stopped
 
-    def _unknown(self, name: str) -> ToolError:
+    def _report_unknown(self, name: str) -> ToolError:
         # Names that it could never call would only lead a model astray.
         usable = ToolPermissionFilter(self.gate).filter_tools(self.tool_registry)
         known = [tool.name for tool in usable if "unoffered" not in tool.tags]
@@ -243,7 +245,7 @@ class ToolExecutionManager:
         shown = ", ".join(near or known[:20])
         return ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")
 
-    def _violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
+    def _list_violations(self, call: Call, error: HoldfastError) -> tuple[Payload, ...]:
         """What a tool or the sandbox refused is kept beside the call's result."""
         if not isinstance(error, PermissionDenied | SandboxFailed):
             return ()
@@ -263,8 +265,8 @@ class ToolExecutionManager:
     def _without_running(self, call: Call, tool: Tool) -> ToolPart | None:
         """Return the result that a hook has given, or that an equal call of the run had."""
         if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
-            return self._completed(call, tool, given, None)
-        if tool.cacheable and (known := self._cache.get(self._cache_key(tool, call.part))):
+            return self._make_completed(call, tool, given, None)
+        if tool.cacheable and (known := self._cache.get(self._make_cache_key(tool, call.part))):
             return msgspec.structs.replace(known, id=call.part.id, call_id=call.part.call_id)
         return None
 
@@ -281,7 +283,7 @@ class ToolExecutionManager:
         if tool.effect == "read" and not passage.facts:
             return
         started = ToolStarted(
-            intent=await self._intent(call, tool, passage.values, context),
+            intent=await self._read_intent(call, tool, passage.values, context),
             message_id=call.message_id,
             effect=tool.effect,
             source_hash=tool.source_hash,
@@ -300,11 +302,11 @@ class ToolExecutionManager:
         if record.parked is not None and record.answered is None:
             return Parked(reason=record.parked.reason, request=record.parked.request)
         context = self._call_context(call)
-        way = await ledger.way_forward(tool, record, context)
+        way = await ledger.choose_way_forward(tool, record, context)
         if isinstance(way, ledger.Again):
             if record.started is not None and record.decided is not None:
                 # A person's word is about one attempt; the next one is a new intent.
-                intent = await self._intent(call, tool, values, context)
+                intent = await self._read_intent(call, tool, values, context)
                 started = msgspec.structs.replace(
                     record.started,
                     intent=intent,
@@ -315,11 +317,11 @@ class ToolExecutionManager:
             try:
                 return await self._run(call, tool, values, context)
             except NotRecorded as failed:
-                raise _lost(tool, failed) from failed
+                raise _make_lost(tool, failed) from failed
         if isinstance(way, ledger.Known):
             result = check_result(way.result, tool.name)
-            done = self._completed(call, tool, result, None)
-            return await self._finish(call, done, *self._labelled(tool))
+            done = self._make_completed(call, tool, result, None)
+            return await self._finish(call, done, *self._label(tool))
         if record.unknown is None:
             unknown = ToolOutcomeUnknown(
                 call_id=call.part.call_id, tool=tool.name, question=way.question
@@ -383,14 +385,16 @@ class ToolExecutionManager:
             await asyncio.shield(self._fail(call, text, begun=begun, tool=tool))
             raise
         except TellModel as said:
-            facts = self._labelled(tool)
+            facts = self._label(tool)
             return await self._fail(call, said.text, begun=begun, tool=tool, facts=facts)
         except HoldfastError as error:
             self._check_lease(error)
             await self._check_machine(call, tool, error)
             # What was refused has shown nothing.
-            facts = self._violations(call, error) or self._labelled(tool)
-            return await self._fail(call, error_text(error), begun=begun, tool=tool, facts=facts)
+            facts = self._list_violations(call, error) or self._label(tool)
+            return await self._fail(
+                call, render_error_text(error), begun=begun, tool=tool, facts=facts
+            )
         if isinstance(outcome, Parked):
             parked = ToolParked(
                 call_id=call.part.call_id,
@@ -402,14 +406,14 @@ class ToolExecutionManager:
             return outcome
         outcome = check_result(outcome, tool.name)
         if len(outcome.output) > self._limits.output_chars:
-            outcome = await recorded(shorten(outcome, self._limits.output_chars, context))
-        done = self._completed(call, tool, outcome, begun)
-        facts = self._labelled(tool)
+            outcome = await await_recorded(shorten(outcome, self._limits.output_chars, context))
+        done = self._make_completed(call, tool, outcome, begun)
+        facts = self._label(tool)
         if tool.cacheable and not outcome.is_error:
-            self._cache[self._cache_key(tool, call.part)] = done
+            self._cache[self._make_cache_key(tool, call.part)] = done
         if tool.effect == "read" and self.hooks is None:
             # A read can be repeated after a crash, so its result may wait for company.
-            self._recorder.defer(*facts, _ending(call, done), agent_path=self._agent_path)
+            self._recorder.defer(*facts, _make_ending(call, done), agent_path=self._agent_path)
             return done
         return await self._finish(call, done, *facts)
 
@@ -438,14 +442,14 @@ class ToolExecutionManager:
             return
         raise NotRecorded(error) from error
 
-    def _labelled(self, tool: Tool) -> tuple[Payload, ...]:
+    def _label(self, tool: Tool) -> tuple[Payload, ...]:
         """Note what the model is about to read, and return what is new about that."""
         labels = self._context.labels
         if tool.labels:
             labels.add(tool.labels)
         if labels.is_online and tool.target.kind == "command":
             labels.add(("untrusted",))
-        return labels.unkept() if labels.new else ()
+        return labels.list_unkept() if labels.new else ()
 
     def _tell_of(self, call: Call) -> None:
         part = call.part
@@ -454,7 +458,7 @@ class ToolExecutionManager:
 
     # --- results ----------------------------------------------------------------------
 
-    def _completed(
+    def _make_completed(
         self, call: Call, tool: Tool, result: ToolResult, begun: float | None
     ) -> ToolPart:
         now = self._clock.now()
@@ -497,10 +501,10 @@ class ToolExecutionManager:
     async def _finish(self, call: Call, part: ToolPart, *facts: Payload) -> ToolPart:
         if self.hooks is not None:
             part = await self.hooks.finished(part)
-        await self._facts.append(*facts, _ending(call, part))
+        await self._facts.append(*facts, _make_ending(call, part))
         return part
 
-    async def _intent(
+    async def _read_intent(
         self, call: Call, tool: Tool, values: dict[str, Any], context: ToolContext
     ) -> Intent:
         noted: JsonObject = {}
@@ -532,11 +536,11 @@ class ToolExecutionManager:
             state=msgspec.structs.replace(self._context.state, tool=call.part.tool),
         )
 
-    def _cache_key(self, tool: Tool, part: ToolPart) -> str:
+    def _make_cache_key(self, tool: Tool, part: ToolPart) -> str:
         return digest([tool.name, tool.source_hash, part.input])
 
 
-def _that_began(record: CallRecord, call: Call) -> CallRecord:
+def _require_begun(record: CallRecord, call: Call) -> CallRecord:
     """Return what is known of a call that passed the gate before; else nothing is known.
 
     Anybody may append an answer or a verdict; neither makes a call run that never began.
@@ -547,7 +551,7 @@ def _that_began(record: CallRecord, call: Call) -> CallRecord:
     return record if has_begun else NOTHING_KNOWN
 
 
-def _lost(tool: Tool, failed: NotRecorded) -> NotRecorded:
+def _make_lost(tool: Tool, failed: NotRecorded) -> NotRecorded:
     """Tell that an effect has no result in the journal from any other trouble with it."""
     if tool.effect == "read" or not isinstance(failed.error, StorageError):
         return failed
@@ -565,7 +569,7 @@ class _NestedCalls(msgspec.Struct):
         return await self.manager.execute_nested(self.outer, calls)
 
 
-def _ending(call: Call, part: ToolPart) -> Payload:
+def _make_ending(call: Call, part: ToolPart) -> Payload:
     """The fact that a call has its result."""
     if call.is_nested:
         return NestedCallEnded(call_id=part.call_id, message_id=call.message_id, part=part)

@@ -49,10 +49,10 @@ class CallFacts(msgspec.Struct, frozen=True, eq=False):
     async def append(self, *payloads: Payload, is_synced: bool = False) -> None:
         """Append facts, together or not at all; raises NotRecorded."""
         appending = self.recorder.append(*payloads, agent_path=self.agent_path, is_synced=is_synced)
-        await recorded(appending)
+        await await_recorded(appending)
 
 
-async def recorded(writing: Awaitable[T]) -> T:
+async def await_recorded(writing: Awaitable[T]) -> T:
     """Await something that writes to the journal, and tell its failure from a tool's."""
     try:
         return await writing

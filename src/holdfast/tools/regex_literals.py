@@ -12,36 +12,36 @@ _SPECIAL = frozenset("^$.")
 _OPTIONAL = frozenset("*?{")
 
 
-def required_literals(pattern: str) -> tuple[str, ...]:
+def find_required_literals(pattern: str) -> tuple[str, ...]:
     """One text per top-level alternative; empty if some alternative has none.
 
     Only plain ASCII counts, so that the answer holds in every encoding.
     """
     if "(?" in pattern or not pattern.isascii():
         return ()  # flags, lookarounds and comments change what the rest means
-    if any(_is_strange(token) for token in _tokens(pattern)):
+    if any(_is_strange(token) for token in _format_tokens(pattern)):
         return ()
     found: list[str] = []
-    for alternative in _alternatives(pattern):
-        longest = max(_runs(alternative), key=len, default="")
+    for alternative in _split_alternatives(pattern):
+        longest = max(_list_runs(alternative), key=len, default="")
         if len(longest) < _MIN_LENGTH:
             return ()
         found.append(longest)
     return tuple(found)
 
 
-def _tokens(pattern: str) -> list[str]:
+def _format_tokens(pattern: str) -> list[str]:
     """Split into escapes, classes, groups and single characters."""
     tokens: list[str] = []
     index = 0
     while index < len(pattern):
-        end = _token_end(pattern, index)
+        end = _find_token_end(pattern, index)
         tokens.append(pattern[index:end])
         index = end
     return tokens
 
 
-def _token_end(pattern: str, start: int) -> int:
+def _find_token_end(pattern: str, start: int) -> int:
     char = pattern[start]
     if char == "\\":
         return start + 2
@@ -55,14 +55,14 @@ def _token_end(pattern: str, start: int) -> int:
     if char == "(":
         end = start + 1
         while end < len(pattern) and pattern[end] != ")":
-            end = _token_end(pattern, end)
+            end = _find_token_end(pattern, end)
         return end + 1
     return start + 1
 
 
-def _alternatives(pattern: str) -> list[list[str]]:
+def _split_alternatives(pattern: str) -> list[list[str]]:
     found: list[list[str]] = [[]]
-    for token in _tokens(pattern):
+    for token in _format_tokens(pattern):
         if token == "|":
             found.append([])
         else:
@@ -70,12 +70,12 @@ def _alternatives(pattern: str) -> list[list[str]]:
     return found
 
 
-def _runs(tokens: list[str]) -> list[str]:
+def _list_runs(tokens: list[str]) -> list[str]:
     """Texts without a gap that every match of the tokens holds."""
     runs = [""]
     in_braces = False
     for token in tokens:
-        literal = _literal(token)
+        literal = _parse_literal(token)
         if in_braces:
             in_braces = token != "}"
         elif token in _OPTIONAL:
@@ -95,7 +95,7 @@ def _is_strange(token: str) -> bool:
     return token[0] == "\\" and token[1:].isalnum() and token[1:] not in _KNOWN_ESCAPES
 
 
-def _literal(token: str) -> str:
+def _parse_literal(token: str) -> str:
     if len(token) == 2 and token[0] == "\\":
         return token[1] if not token[1].isalnum() and token[1].isprintable() else ""
     if len(token) == 1 and token not in _SPECIAL and token.isprintable():

@@ -45,7 +45,7 @@ class ToolRegistry:
         `makers` make further tools, each when it is first looked for.
         """
         self.scope = scope
-        self._makers = {_key(name): (name, make) for name, make in (makers or {}).items()}
+        self._makers = {_make_key(name): (name, make) for name, make in (makers or {}).items()}
         self._parent = parent
         self._own: dict[str, dict[str, Tool]] = {}
         self._newest: dict[str, Tool] = {}
@@ -71,7 +71,7 @@ class ToolRegistry:
         """
         if not isinstance(tool, Tool):
             raise UsageError(detail=f"{tool!r} is not a Tool; decorate the function with @tool.")
-        key = _key(tool.name)
+        key = _make_key(tool.name)
         if self._makers:
             self._make(key)
         versions = {} if replace else self._own.get(key, {})
@@ -91,12 +91,12 @@ class ToolRegistry:
             NotFound: this layer has no such tool.
         """
         plain, _, version = name.partition("@")
-        self._make(_key(plain))
-        versions = self._own.get(_key(plain), {})
+        self._make(_make_key(plain))
+        versions = self._own.get(_make_key(plain), {})
         if not versions or (version and version not in versions):
             raise NotFound(kind="tool", value=name)
         kept = {key: tool for key, tool in versions.items() if version and key != version}
-        self._set(_key(plain), kept)
+        self._set(_make_key(plain), kept)
 
     def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Tool, ...]:
         """Import and register the tools that installed packages offer; only when asked.
@@ -136,7 +136,7 @@ class ToolRegistry:
 
         Names that are not known are left out.
         """
-        wanted = set(map(_key, names))
+        wanted = set(map(_make_key, names))
         layers = [self]
         while (below := layers[-1]._parent) is not None:
             layers.append(below)
@@ -196,7 +196,7 @@ class ToolRegistry:
         plain, _, version = name.partition("@")
         if len(plain) > _LONGEST_NAME:
             return None
-        key = _key(plain)
+        key = _make_key(plain)
         layer: ToolRegistry | None = self
         while layer is not None:
             found = layer._newest.get(key)
@@ -210,10 +210,10 @@ class ToolRegistry:
 
     def versions(self, name: str) -> tuple[str, ...]:
         """All versions of a tool in the topmost layer that has it, oldest first."""
-        self._make(_key(name))
-        versions = self._own.get(_key(name))
+        self._make(_make_key(name))
+        versions = self._own.get(_make_key(name))
         if versions:
-            return tuple(sorted(versions, key=_version_order))
+            return tuple(sorted(versions, key=_sort_version))
         return self._parent.versions(name) if self._parent is not None else ()
 
     @property
@@ -231,9 +231,9 @@ class ToolRegistry:
             self._refresh(state)
         return self._specs
 
-    def scope_of(self, name: str) -> str:
+    def find_scope(self, name: str) -> str:
         """The word of the layer in which a tool is found; empty if nowhere."""
-        key = _key(name.partition("@")[0])
+        key = _make_key(name.partition("@")[0])
         layer: ToolRegistry | None = self
         while layer is not None:
             if key in layer._own or key in layer._makers:
@@ -274,7 +274,7 @@ class ToolRegistry:
         """Keep the versions of one name; none means that the name is gone."""
         self._own[key] = versions
         if versions:
-            self._newest[key] = versions[max(versions, key=_version_order)]
+            self._newest[key] = versions[max(versions, key=_sort_version)]
         else:
             del self._own[key], self._newest[key]
         self._changes += 1
@@ -292,7 +292,7 @@ class ToolRegistry:
         for key in tuple(self._makers):
             self._make(key)
         below = self._parent.tools if self._parent is not None else {}
-        merged = {_key(name): tool for name, tool in below.items()}
+        merged = {_make_key(name): tool for name, tool in below.items()}
         merged.update(self._newest)
         ordered = sorted(merged.values(), key=lambda tool: tool.name)
         self._tools = MappingProxyType({tool.name: tool for tool in ordered})
@@ -301,11 +301,11 @@ class ToolRegistry:
 
 
 @functools.lru_cache(maxsize=4_096)
-def _key(name: str) -> str:
+def _make_key(name: str) -> str:
     return re.sub(r"[_-]", "", name).lower()
 
 
-def _version_order(version: str) -> tuple[tuple[int, ...], bool, str]:
+def _sort_version(version: str) -> tuple[tuple[int, ...], bool, str]:
     """Numbers by value; a version with a suffix (`1.0.0-beta`) comes before the plain one."""
     numbers, _, suffix = version.partition("-")
     parts = tuple(int(part) for part in numbers.split("."))

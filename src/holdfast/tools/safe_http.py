@@ -56,7 +56,7 @@ class Lookup(Protocol):
         ...
 
 
-async def system_lookup(host: str, port: int) -> list[str]:
+async def look_up_host(host: str, port: int) -> list[str]:
     """Ask the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -81,7 +81,7 @@ class SafeHttpClient:
         self,
         rules: NetworkRules | Callable[[], NetworkRules],
         *,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup = look_up_host,
         clock: Clock = SYSTEM,
     ) -> None:
         """Keep the rules; nothing is opened yet."""
@@ -104,7 +104,7 @@ class SafeHttpClient:
         limit_s = min(request.timeout_s, _MAX_SECONDS)
         try:
             async with asyncio.timeout(limit_s):
-                return await self._follow(request, self._rules_now())
+                return await self._follow(request, self._read_current_rules())
         except TimeoutError as error:
             raise NetworkFailed(
                 url=request.url, detail=f"no answer within {limit_s:g} s"
@@ -115,11 +115,11 @@ class SafeHttpClient:
     async def check(self, url: str) -> CheckedUrl:
         """Return where a request would go, without sending it; raises as `fetch` does."""
         try:
-            return await self._checked(url, self._rules_now())
+            return await self._check(url, self._read_current_rules())
         except (OSError, ValueError) as error:
             raise NetworkFailed(url=url, detail=str(error) or repr(error)) from error
 
-    def _rules_now(self) -> NetworkRules:
+    def _read_current_rules(self) -> NetworkRules:
         return self._rules if isinstance(self._rules, NetworkRules) else self._rules()
 
     async def _follow(self, request: HttpRequest, rules: NetworkRules) -> HttpResponse:
@@ -127,7 +127,7 @@ class SafeHttpClient:
 
         method, body = request.method.upper(), request.body
         headers = {"User-Agent": f"holdfast/{__version__}", **request.headers}
-        target = await self._checked(request.url, rules)
+        target = await self._check(request.url, rules)
         for _ in range(_MAX_REDIRECTS + 1):
             self._rates.count(target.url.host or "", rules)
             response = await self._send(target, method, headers, body, request.max_bytes)
@@ -135,7 +135,7 @@ class SafeHttpClient:
             if response.status not in _REDIRECTS or not location:
                 return response
             _refuse_strange(location)
-            following = await self._checked(str(target.url.join(URL(location))), rules)
+            following = await self._check(str(target.url.join(URL(location))), rules)
             if response.status == 303 or (response.status in (301, 302) and method == "POST"):
                 method, body = ("HEAD" if method == "HEAD" else "GET"), b""
                 headers = {k: v for k, v in headers.items() if k.lower() != "content-type"}
@@ -147,7 +147,7 @@ class SafeHttpClient:
             target = following
         raise NetworkFailed(url=request.url, detail=f"more than {_MAX_REDIRECTS} redirects")
 
-    async def _checked(self, text: str, rules: NetworkRules) -> CheckedUrl:
+    async def _check(self, text: str, rules: NetworkRules) -> CheckedUrl:
         """Check scheme, host, port and every address of a URL."""
         from yarl import URL  # noqa: PLC0415 - see above
 
@@ -156,13 +156,13 @@ class SafeHttpClient:
         if url.scheme not in ("http", "https") or not url.host or not url.port:
             raise NetworkFailed(url=text[:200], detail="only http and https URLs can be fetched")
         if re.match(_CREDENTIALS, text):
-            raise _denied(url.host, "the URL carries credentials")
+            raise _make_denied(url.host, "the URL carries credentials")
         if url.port < 1024 and url.port not in (80, 443):
-            raise _denied(url.host, f"port {url.port} belongs to another service")
+            raise _make_denied(url.host, f"port {url.port} belongs to another service")
         name = rules.check_host(url.host)
         if "%" in name or (url.raw_host or "").removesuffix(".").lower() != name:
             # The parser of URLs and ours read different hosts: somebody is playing tricks.
-            raise _denied(url.host, "the host can be read in two ways")
+            raise _make_denied(url.host, "the host can be read in two ways")
         addresses = [name] if _is_literal(name) else await self._lookup(name, url.port)
         distinct = tuple(dict.fromkeys(addresses))
         if not distinct:
@@ -232,7 +232,7 @@ class HostRates:
         Raises:
             RateLimitError: the minute is used up; nothing was noted.
         """
-        per_minute = rules.rate_for(host)
+        per_minute = rules.find_rate(host)
         if per_minute is None:
             return
         now = self._clock.monotonic()
@@ -276,5 +276,5 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-def _denied(host: str, because: str) -> PermissionDenied:
+def _make_denied(host: str, because: str) -> PermissionDenied:
     return PermissionDenied(permission="network", target=host[:200], because=because)

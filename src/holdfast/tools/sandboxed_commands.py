@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox import PipelineLike
 
 
-def _nobody_approved(_text: str) -> bool:
+def _approve_nothing(_text: str) -> bool:
     return False
 
 
@@ -42,7 +42,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
 
     runner: SandboxRunner
     """Whoever made it closes it."""
-    is_approved: Callable[[str], bool] = _nobody_approved
+    is_approved: Callable[[str], bool] = _approve_nothing
     is_net_open: Callable[[], bool] = _is_closed
     """Says whether a process may reach every host there is: nobody can hold the traffic of one
     that speaks for itself to a list."""
@@ -71,7 +71,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 timeout_s=command.timeout_s,
                 output_bytes=command.max_output_bytes,
             )
-        return _told(result)
+        return _describe(result)
 
     async def _without_git_programs(
         self, command: Command, parsed: ParsedCommand
@@ -94,7 +94,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
 
     def _looking_runner(self) -> SandboxRunner:
         is_writing = can_write_workspace(self.runner.profile) and self.runner.profile != "full"
-        return self.runner.beside("read-only") if is_writing else self.runner
+        return self.runner.open_beside("read-only") if is_writing else self.runner
 
     async def _git_settings(self, place: str) -> list[str]:
         from holdfast.tools.git_commands import LIST_SETTINGS, git_environment  # noqa: PLC0415
@@ -120,17 +120,17 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 "every host (ALLOW_NET, network.yaml)"
             )
             raise PermissionDenied(permission="network", target="*", because=because)
-        runner = self.runner.beside(
-            _profile(
+        runner = self.runner.open_beside(
+            _choose_profile(
                 can_write and program.workspace == "write",
                 program.has_network,
                 is_kept_in=is_kept_in,
             ),
-            workspace=_elsewhere(program),
+            workspace=_open_elsewhere(program),
             readable=program.readable if can_write else program.readable + program.writable,
             writable=program.writable if can_write else (),
         )
-        return _told(
+        return _describe(
             await runner.run_program(
                 program.argv,
                 program.given,
@@ -141,7 +141,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def _profile(can_write: bool, is_networked: bool, *, is_kept_in: bool) -> Profile:
+def _choose_profile(can_write: bool, is_networked: bool, *, is_kept_in: bool) -> Profile:
     if is_networked and is_kept_in:
         return "filtered" if can_write else "read-only-filtered"
     if is_networked:
@@ -149,7 +149,7 @@ def _profile(can_write: bool, is_networked: bool, *, is_kept_in: bool) -> Profil
     return "workspace-write" if can_write else "read-only"
 
 
-def _elsewhere(program: Program) -> Workspace | None:
+def _open_elsewhere(program: Program) -> Workspace | None:
     """Where a program runs that has no business in the workspace."""
     if program.workspace != "none":
         return None
@@ -158,7 +158,7 @@ def _elsewhere(program: Program) -> Workspace | None:
     return Workspace(program.readable[0])
 
 
-def _told(result: SandboxResult) -> CommandResult:
+def _describe(result: SandboxResult) -> CommandResult:
     return CommandResult(
         exit_code=result.exit_code,
         stdout=result.stdout,

@@ -50,7 +50,7 @@ def read_signature(
             its type has no JSON form; the message names it.
     """
     _check_function(function, name)
-    hints = _hints(function, name, local_names or {})
+    hints = _read_hints(function, name, local_names or {})
     described = parse_docstring(inspect.getdoc(function)).arguments
     fields: dict[str, object] = {}
     defaults: dict[str, object] = {}
@@ -69,32 +69,32 @@ def read_signature(
             defaults[parameter.name] = parameter.default
             hint = NotRequired[hint]
         fields[parameter.name] = hint
-    adapter = _adapter(fields, name)
+    adapter = _make_adapter(fields, name)
     return Signature(
         purpose=parse_docstring(inspect.getdoc(function)).purpose,
-        parameters=_parameters(adapter, fields, defaults, name),
-        output=_output(hints.get("return", Any), name),
+        parameters=_describe_parameters(adapter, fields, defaults, name),
+        output=_describe_output(hints.get("return", Any), name),
         context_parameter=context_parameter,
         adapter=adapter,
     )
 
 
-def faults_of(error: ValidationError) -> str:
+def describe_faults(error: ValidationError) -> str:
     """Name what is wrong with the arguments of a call, each with its place."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False)[:_MAX_FAULTS]:
         place = ".".join(str(part) for part in fault["loc"]) or "arguments"
-        got = "" if fault["type"] == "missing" else f" (got {_short(fault['input'])})"
+        got = "" if fault["type"] == "missing" else f" (got {_shorten(fault['input'])})"
         lines.append(f"{place}: {fault['msg']}{got}")
     return "; ".join(lines)
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = pydantic_core.to_json(value, fallback=str).decode(errors="replace")
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _hints(
+def _read_hints(
     function: Callable[..., object], name: str, local_names: Mapping[str, object]
 ) -> dict[str, Any]:
     target = inspect.unwrap(function)
@@ -111,24 +111,24 @@ def _hints(
 
 def _is_context(hint: object) -> bool:
     """Whether a parameter is passed in rather than asked for; it may have None as its default."""
-    hint = _unnamed(hint)
+    hint = _strip_names(hint)
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
-    kinds = [kind for kind in _kinds(hint) if kind is not type(None)] or [hint]
+    kinds = [kind for kind in _list_kinds(hint) if kind is not type(None)] or [hint]
     return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
 
 
-def _unnamed(hint: Any) -> Any:  # noqa: ANN401 - a type hint of any form
+def _strip_names(hint: Any) -> Any:  # noqa: ANN401 - a type hint of any form
     """Return what a `type` statement has given a name to."""
     return getattr(hint, "__value__", hint)
 
 
-def _kinds(hint: object) -> list[Any]:
+def _list_kinds(hint: object) -> list[Any]:
     """Return what a hint joins with `|`, also where a `type` statement has given it a name."""
-    hint = _unnamed(hint)
+    hint = _strip_names(hint)
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return [hint]
-    return [_unnamed(kind) for kind in typing.get_args(hint)]
+    return [_strip_names(kind) for kind in typing.get_args(hint)]
 
 
 def _check_function(function: object, name: str) -> None:
@@ -178,7 +178,7 @@ def _has_alias(hint: object) -> bool:
     return any(isinstance(extra, FieldInfo) and extra.validation_alias for extra in extras)
 
 
-def _adapter(fields: dict[str, object], name: str) -> TypeAdapter[dict[str, Any]]:
+def _make_adapter(fields: dict[str, object], name: str) -> TypeAdapter[dict[str, Any]]:
     # A typed dictionary rather than a model: any parameter name is possible, and what
     # comes out is what the function is called with.
     make_type: Any = TypedDict
@@ -216,25 +216,25 @@ class _PlainSchema(GenerateJsonSchema):
         return name
 
 
-def _plain_schema(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonObject:
-    return _untitled(adapter.json_schema(schema_generator=_PlainSchema, mode=mode))
+def _make_plain_schema(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonObject:
+    return _strip_titles(adapter.json_schema(schema_generator=_PlainSchema, mode=mode))
 
 
-def _untitled(schema: JsonObject) -> JsonObject:
+def _strip_titles(schema: JsonObject) -> JsonObject:
     schema.pop("title", None)
     for definition in schema.get("$defs", {}).values():
         definition.pop("title", None)
     return schema
 
 
-def _parameters(
+def _describe_parameters(
     adapter: TypeAdapter[dict[str, Any]],
     fields: Mapping[str, object],
     defaults: Mapping[str, object],
     name: str,
 ) -> JsonObject:
     try:
-        schema = _plain_schema(adapter, "validation")
+        schema = _make_plain_schema(adapter, "validation")
     except PydanticUserError as error:
         raise _without_form(name, fields, error) from error
     schema.setdefault("properties", {})
@@ -247,17 +247,17 @@ def _parameters(
     return schema
 
 
-def _output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
+def _describe_output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a type hint of any form
     if hint in (Any, Never, NoReturn):
         return {}
     # What a model reads of a result is its text.
     hint = functools.reduce(
-        operator.or_, [str if kind in (ToolResult, Parked) else kind for kind in _kinds(hint)]
+        operator.or_, [str if kind in (ToolResult, Parked) else kind for kind in _list_kinds(hint)]
     )
     try:
-        return _plain_schema(TypeAdapter(hint), "serialization")
+        return _make_plain_schema(TypeAdapter(hint), "serialization")
     except PydanticUserError as error:
         try:
-            return _untitled(msgspec.json.schema(hint))
+            return _strip_titles(msgspec.json.schema(hint))
         except TypeError:
             raise _without_form(name, {"return": hint}, error) from error

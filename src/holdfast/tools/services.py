@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import msgspec
 
 from holdfast.artifacts import Artifact, ArtifactScope
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import NotFound, PermissionDenied, SandboxFailed
 from holdfast.messages import ToolPart
 
@@ -115,7 +115,7 @@ class MemoryArtifacts:
     ) -> str:
         """Keep the data and return its handle."""
         content = data if isinstance(data, bytes) else b"".join([one async for one in data])
-        handle = sha256_hex(content)
+        handle = hash_sha256(content)
         artifact = Artifact(
             id=handle,
             name=name,
@@ -362,7 +362,7 @@ class Attendant(Protocol):
         ...
 
 
-class NobodyAttends:
+class NoAttendant:
     """Nobody is there; whoever asks has to park."""
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
@@ -386,9 +386,9 @@ __all__ = [
     "HttpResponse",
     "MemoryArtifacts",
     "NestedCalls",
+    "NoAttendant",
     "NoCommands",
     "NoNestedCalls",
-    "NobodyAttends",
     "Option",
     "Program",
     "ProgressSink",

@@ -29,7 +29,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 NO_TARGET = Target(kind="none", resolve=lambda _arguments, _workspace: ())
 
 
-def path_target(argument: str, default: str = ".") -> Target:
+def make_path_target(argument: str, default: str = ".") -> Target:
     """The real path of a file or directory argument, links resolved."""
 
     def resolve(arguments: Mapping[str, Any], workspace: Workspace) -> Sequence[str]:
@@ -38,7 +38,7 @@ def path_target(argument: str, default: str = ".") -> Target:
     return Target(kind="path", resolve=resolve)
 
 
-def paths_target(argument: str, default: tuple[str, ...] = (".",)) -> Target:
+def make_paths_target(argument: str, default: tuple[str, ...] = (".",)) -> Target:
     """The real paths of an argument that lists several."""
 
     def resolve(arguments: Mapping[str, Any], workspace: Workspace) -> Sequence[str]:
@@ -47,7 +47,7 @@ def paths_target(argument: str, default: tuple[str, ...] = (".",)) -> Target:
     return Target(kind="path", resolve=resolve)
 
 
-def command_target(argument: str) -> Target:
+def make_command_target(argument: str) -> Target:
     """The programs of a command line, each as it will run; the line itself if it is unread."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
@@ -58,7 +58,7 @@ def command_target(argument: str) -> Target:
     return Target(kind="command", resolve=resolve)
 
 
-def host_target(argument: str) -> Target:
+def make_host_target(argument: str) -> Target:
     """The host of a URL argument."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
@@ -73,7 +73,7 @@ def host_target(argument: str) -> Target:
     return Target(kind="host", resolve=resolve)
 
 
-def text_target(argument: str) -> Target:
+def make_text_target(argument: str) -> Target:
     """The argument itself, as text."""
     return Target(
         kind="text", resolve=lambda arguments, _workspace: (str(arguments.get(argument, "")),)

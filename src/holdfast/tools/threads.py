@@ -91,11 +91,11 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
             if job.is_running:
                 self._busy -= 1
                 self._hanging += 1
-                self._next()
+                self._take_next()
             elif job in self._waiting:
                 self._waiting.remove(job)
 
-    def _next(self) -> None:
+    def _take_next(self) -> None:
         while self._waiting and self._busy < self.limit:
             self._start(self._waiting.popleft())
 
@@ -108,7 +108,7 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
                 self._hanging -= 1
             else:
                 self._busy -= 1
-                self._next()
+                self._take_next()
 
     def retire(self, worker: _Worker) -> bool:
         """Let an idle worker end; False if it has just been given work."""

@@ -7,7 +7,7 @@ from typing import get_args
 
 import msgspec
 
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import UsageError
 from holdfast.ids import is_id
 from holdfast.journal import Event, Payload
@@ -119,15 +119,15 @@ class ToolExecutionTracker:
             for message in page.items:
                 for part in reversed(message.tool_calls):
                     if notes is None:
-                        notes = await self._notes(session.id)
+                        notes = await self._read_notes(session.id)
                     for inner in reversed(notes.nested.get(part.call_id, [])):
-                        yield _execution(message, inner, notes)
-                    yield _execution(message, part, notes)
+                        yield _make_execution(message, inner, notes)
+                    yield _make_execution(message, part, notes)
             cursor = page.next_cursor
             if not cursor:
                 return
 
-    async def _notes(self, session_id: str) -> _Notes:
+    async def _read_notes(self, session_id: str) -> _Notes:
         notes = _Notes()
         after, kinds = 0, frozenset({ToolStarted.kind, NestedCallEnded.kind})
         journal = self._sessions.journal
@@ -153,7 +153,7 @@ class _Notes:
             self.nested.setdefault(outer, []).append(fact.part)
 
 
-def _execution(message: Message, part: ToolPart, notes: _Notes) -> ToolExecution:
+def _make_execution(message: Message, part: ToolPart, notes: _Notes) -> ToolExecution:
     metadata = dict(part.metadata)
     state, time_start = part.state, part.time_start
     version, source = str(metadata.pop("tool_version", "")), str(metadata.pop("source_hash", ""))
@@ -185,7 +185,7 @@ async def export_execution_files(sessions: SessionManager) -> AsyncIterator[tupl
         page = await sessions.list_sessions(sort="time_created", limit=_PAGE, cursor=cursor)
         for session in page.items:
             async for execution in tracker.executions(session):
-                path = f"storage/tool_execution/{session.id}/{_file_name(execution.id)}.json"
+                path = f"storage/tool_execution/{session.id}/{_format_file_name(execution.id)}.json"
                 data = msgspec.json.format(msgspec.json.encode(execution), indent=2)
                 yield path, data + b"\n"
         cursor = page.next_cursor
@@ -193,8 +193,8 @@ async def export_execution_files(sessions: SessionManager) -> AsyncIterator[tupl
             return
 
 
-def _file_name(call_id: str) -> str:
+def _format_file_name(call_id: str) -> str:
     """A call id comes from a model: what is no plain name gets a name of its own."""
     if is_id(call_id.replace(".", "_")):
         return call_id
-    return f"call-{sha256_hex(call_id.encode(errors='replace'))[:32]}"
+    return f"call-{hash_sha256(call_id.encode(errors='replace'))[:32]}"

@@ -26,11 +26,11 @@ from holdfast.sessions import (
     SessionManager,
     check_open,
     get_run,
-    unfinished,
+    list_unfinished,
 )
 from holdfast.sessions import events as facts
 from holdfast.turns.leases import LeaseKeeper
-from holdfast.turns.outcomes import failed, finish, late_steering, outcome_of
+from holdfast.turns.outcomes import finish, list_late_steering, make_failed, make_outcome
 from holdfast.turns.turn import (
     Handler,
     Outcome,
@@ -117,11 +117,11 @@ class TurnExecutor:
         turn = await self._begin(known, queued, origin) if known is not None else None
         if turn is None:
             session_id = (await self._manager.get_session(session_id)).id
-            number = await self._manager.last_number(session_id)
+            number = await self._manager.find_last_number(session_id)
             # Read after the number, so that it is not older.
             session = await self._manager.get_session(session_id)
             check_open(session, self._journal.clock.now())
-            if not await unfinished(self._journal, session_id):
+            if not await list_unfinished(self._journal, session_id):
                 turn = await self._begin(IdleSession(session, number), queued, origin)
         return turn
 
@@ -178,10 +178,10 @@ class TurnExecutor:
                 try:
                     outcome = await turn.work(handler)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
-                    outcome = await outcome_of(turn, error)
+                    outcome = await make_outcome(turn, error)
             if not isinstance(outcome, TurnCompleted | TurnParked | TurnCancelled | TurnFailed):
                 kind = type(outcome).__name__
-                outcome = failed(f"the handler returned {kind}, which is no outcome")
+                outcome = make_failed(f"the handler returned {kind}, which is no outcome")
             return await self.end(turn, outcome)
         finally:
             del self._turns[turn.run.id]
@@ -199,7 +199,7 @@ class TurnExecutor:
         is_alone = turn.is_alone
         while True:
             # What its own appends have shown need not be read; the store refuses if there is more.
-            seq = turn.last if is_alone else await self._manager.last_number(turn.session_id)
+            seq = turn.last if is_alone else await self._manager.find_last_number(turn.session_id)
             # Where nobody else has written, nobody has steered, woken or cancelled.
             run = turn.run if is_alone else await get_run(self._journal, turn.run.id)
             if isinstance(outcome, TurnParked) and run.is_cancel_requested:
@@ -207,7 +207,7 @@ class TurnExecutor:
                 outcome = TurnCancelled(reason=run.reason, stopped_by=run.stopped_by)
                 continue
             is_over = is_alone or isinstance(outcome, TurnParked)
-            moved = [] if is_over else await late_steering(turn, self._keeper.owner)
+            moved = [] if is_over else await list_late_steering(turn, self._keeper.owner)
             try:
                 events = await turn.append(
                     *_end_facts(turn, run, outcome), *moved, after=seq, release=True
@@ -217,7 +217,7 @@ class TurnExecutor:
                 is_alone = turn.is_alone and turn.last != seq
                 continue
             except UsageError as error:
-                outcome = failed(f"the outcome cannot be stored: {error}")
+                outcome = make_failed(f"the outcome cannot be stored: {error}")
                 continue
             turn.is_released = True
             self._keeper.let_go(turn.lease)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import HoldfastError, SessionBusy
-from holdfast.ids import random_token
+from holdfast.ids import make_random_token
 from holdfast.journal import NO_ORIGIN, Batch, Event, Journal, Origin, Payload
 from holdfast.sessions import Lease
 
@@ -45,7 +45,7 @@ class LeaseKeeper:
 
     def __init__(self, journal: Journal, *, ttl_s: float = DEFAULT_TTL_S) -> None:
         """Prepare; the thread starts with the first lease."""
-        self.owner = random_token()
+        self.owner = make_random_token()
         self._journal = journal
         self._clock = journal.clock
         self._ttl_s = ttl_s
@@ -134,7 +134,7 @@ class LeaseKeeper:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
-            seq = await self._journal.last_seq()
+            seq = await self._journal.read_last_seq()
             lease = await self.acquire(session_id)
             if lease is not None:
                 return lease

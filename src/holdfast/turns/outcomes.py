@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost, RunInterrupted, RunInTheWay, StorageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Payload
 from holdfast.sessions import events as facts
 from holdfast.turns.turn import Outcome, Turn, TurnCancelled, TurnFailed
@@ -64,7 +64,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
 
 
-async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
+async def make_outcome(turn: Turn, error: BaseException) -> Outcome:
     """Return how a turn ends whose handler raised this: here a failure becomes a fact.
 
     What must not end the run, which stays interrupted, is raised again.
@@ -80,22 +80,22 @@ async def outcome_of(turn: Turn, error: BaseException) -> Outcome:
         # No fact about the work; an end would also hide that nobody knows what became of an effect.
         raise error
     if not isinstance(error, HoldfastError):
-        return failed(f"{type(error).__name__}: {error}")
+        return make_failed(f"{type(error).__name__}: {error}")
     if isinstance(error, RunInTheWay) and error.context["run_id"] == turn.run.id:
         raise error  # for whoever can execute it
     return TurnFailed(error=error.to_dict())
 
 
-async def late_steering(turn: Turn, owner: str) -> list[Payload]:
+async def list_late_steering(turn: Turn, owner: str) -> list[Payload]:
     """Return the facts that turn steering messages that nobody took into turns of their own."""
     moved: list[Payload] = []
-    for sent in await turn.steering():
+    for sent in await turn.list_steering():
         if sent.message is None:
             # Its content was removed meanwhile; there is nothing left to answer.
             moved.append(facts.SignalMoved(signal_id=sent.signal_id))
             continue
         queued = facts.RunQueued(
-            run_id=new_id("run"),
+            run_id=make_id("run"),
             owner=owner,
             message=sent.message,
             agent=turn.request.agent,
@@ -105,7 +105,7 @@ async def late_steering(turn: Turn, owner: str) -> list[Payload]:
     return moved
 
 
-def failed(detail: str) -> TurnFailed:
+def make_failed(detail: str) -> TurnFailed:
     """Return the failure that a text describes, whatever characters it holds."""
     plain = detail.encode(errors="backslashreplace").decode()
     return TurnFailed(error=HoldfastError(detail=plain).to_dict())

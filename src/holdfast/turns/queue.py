@@ -25,9 +25,9 @@ from holdfast.errors import (
     StaleWriter,
     UsageError,
 )
-from holdfast.ids import check_id, new_id
+from holdfast.ids import check_id, make_id
 from holdfast.journal import Journal, Origin, Payload
-from holdfast.messages import Message, stored
+from holdfast.messages import Message, strip_session
 from holdfast.sessions import (
     RUNS,
     Lease,
@@ -35,10 +35,10 @@ from holdfast.sessions import (
     Run,
     SessionManager,
     check_open,
+    find_queued,
     find_run,
     get_run,
-    queued_of,
-    unfinished,
+    list_unfinished,
 )
 from holdfast.sessions import events as facts
 from holdfast.turns.execution import RUN_CANCELLED, TurnExecutor
@@ -84,14 +84,14 @@ class TurnQueue:
         agent: str = "",
         options: JsonObject | None = None,
         run_id: str = "",
-        is_for_anyone: bool = False,
+        is_for_any_process: bool = False,
         correlation_id: str = "",
     ) -> Run:
         """Put a turn into the session's queue and return its run.
 
         While another run is under way, `queue` waits behind it, `reject` raises, `interrupt`
         ends it and goes first, and `steer` hands the message to it (and returns that run).
-        `is_for_anyone` lets any process execute the run, not only this one. `correlation_id`
+        `is_for_any_process` lets any process execute the run, not only this one. `correlation_id`
         says what the run belongs to; all its facts bear it.
 
         A `run_id` of one's own makes the call safe to repeat: the run exists once. Follow up
@@ -107,9 +107,9 @@ class TurnQueue:
         session_id = (await self._manager.get_session(session_id)).id
         self._keeper.show_presence()
         queued = facts.RunQueued(
-            run_id=check_id(run_id, "run") if run_id else new_id("run"),
-            owner="" if is_for_anyone else self._keeper.owner,
-            message=stored(message) if message else None,
+            run_id=check_id(run_id, "run") if run_id else make_id("run"),
+            owner="" if is_for_any_process else self._keeper.owner,
+            message=strip_session(message) if message else None,
             agent=agent,
             is_urgent=on_busy == "interrupt",
             options=options or {},
@@ -136,13 +136,13 @@ class TurnQueue:
         while True:
             session = await self._manager.get_session(session_id)
             check_open(session, self._journal.clock.now())
-            seq = await self._manager.last_number(session_id)
+            seq = await self._manager.find_last_number(session_id)
             known = await self.find(queued.run_id) if is_known else None
             if known is not None and known.session_id != session_id:
                 raise AlreadyExists(kind="run", value=queued.run_id)
             if known is not None:
                 return known
-            current = await unfinished(self._journal, session_id)
+            current = await list_unfinished(self._journal, session_id)
             if current and on_busy == "reject":
                 raise SessionBusy(session_id=session_id)
             try:
@@ -193,7 +193,7 @@ class TurnQueue:
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
                 owner=self._keeper.owner,
-                message=stored(message),
+                message=strip_session(message),
                 agent=agent,
                 options=options or {},
             )
@@ -251,7 +251,7 @@ class TurnQueue:
         run that is under way when the caller is cancelled stays interrupted, to be resumed.
         """
         executed = 0
-        while await self._step(session_id, handler, lambda run: run.id not in self._claimed):
+        while await self._make_step(session_id, handler, lambda run: run.id not in self._claimed):
             executed += 1
         return executed
 
@@ -284,8 +284,8 @@ class TurnQueue:
         """
         session_id = (await self._manager.get_session(session_id)).id
         while True:
-            seq = await self._manager.last_number(session_id)
-            current = await unfinished(self._journal, session_id)
+            seq = await self._manager.find_last_number(session_id)
+            current = await list_unfinished(self._journal, session_id)
             if not current or current[0].status != "running":
                 raise NotFound(kind="run under way in session", value=session_id)
             try:
@@ -299,12 +299,12 @@ class TurnQueue:
         run_id: str,
         *,
         cause: str,
-        is_for_anyone: bool = False,
+        is_for_any_process: bool = False,
         answers: Sequence[Payload] = (),
     ) -> Run:
         """Put a parked run back into the queue; one that is about to park will not rest.
 
-        A run that is queued or has ended is returned as it is. `is_for_anyone` lets any
+        A run that is queued or has ended is returned as it is. `is_for_any_process` lets any
         process execute it, not only this one. `answers` is what it waited for, stored together
         with the wake-up: no crash can come between them and leave a run that waits for what is
         there already.
@@ -312,7 +312,7 @@ class TurnQueue:
         run = await self.get(run_id)
         payloads = list(answers)
         if run.status in ("parked", "running"):
-            owner = "" if is_for_anyone else self._keeper.owner
+            owner = "" if is_for_any_process else self._keeper.owner
             self._keeper.show_presence()
             payloads.append(facts.RunWoken(run_id=run_id, cause=cause, owner=owner))
         if payloads:
@@ -342,20 +342,22 @@ class TurnQueue:
     # --- inside -----------------------------------------------------------------------
 
     async def _steer(self, run: Run, message: Message, *, after: int) -> None:
-        fact = facts.RunSteered(signal_id=new_id("sig"), run_id=run.id, message=stored(message))
+        fact = facts.RunSteered(
+            signal_id=make_id("sig"), run_id=run.id, message=strip_session(message)
+        )
         origin = Origin(run_id=run.id)
         await self._journal.append(run.session_id, [fact], origin=origin, after=after)
         turn = self.executor.find(run.id)
         if turn is not None:
             turn.hear()
 
-    async def _next(self, session_id: str, is_ours: _Choice) -> Run | None:
+    async def _take_next(self, session_id: str, is_ours: _Choice) -> Run | None:
         """Return the run that should be executed now, if that is for this task to do.
 
         What was interrupted comes first; a parked run holds up the queue, because its turn
         is not over; a run of another living process, or of another task, is left to them.
         """
-        waiting = await unfinished(self._journal, session_id)
+        waiting = await list_unfinished(self._journal, session_id)
         if not waiting or waiting[0].status == "parked" or not is_ours(waiting[0]):
             return None
         first = waiting[0]
@@ -379,8 +381,8 @@ class TurnQueue:
                 run = await self.get(run_id)
                 if run.has_ended or run.status == "parked":
                     return run
-                seq = await self._journal.last_seq()
-                if not await self._step(run.session_id, handler, is_ours):
+                seq = await self._journal.read_last_seq()
+                if not await self._make_step(run.session_id, handler, is_ours):
                     await self._wait_for_others(run, seq)
         except asyncio.CancelledError:
             if is_awaited and claim is not None:
@@ -393,7 +395,7 @@ class TurnQueue:
 
     async def _wait_for_others(self, run: Run, seq: int) -> None:
         """Wait until the run before this one rests; of others, until something happens."""
-        waiting = [each.id for each in await unfinished(self._journal, run.session_id)]
+        waiting = [each.id for each in await list_unfinished(self._journal, run.session_id)]
         before = waiting[: waiting.index(run.id)] if run.id in waiting else []
         claims = [self._claimed[run_id] for run_id in before if run_id in self._claimed]
         if not claims:
@@ -402,9 +404,9 @@ class TurnQueue:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(claims[-1].wait(), _LOOK_FOR_LEASE_S)
 
-    async def _step(self, session_id: str, handler: Handler, is_ours: _Choice) -> bool:
+    async def _make_step(self, session_id: str, handler: Handler, is_ours: _Choice) -> bool:
         """Execute the next run, if it is for this task; says whether one was executed."""
-        if await self._next(session_id, is_ours) is None:
+        if await self._take_next(session_id, is_ours) is None:
             return False
         check_open(await self._manager.get_session(session_id), self._journal.clock.now())
         has_place = await self._slots.take()
@@ -413,7 +415,7 @@ class TurnQueue:
             lease = await self._keeper.acquire(session_id)
             if lease is None:
                 return False
-            run = await self._next(session_id, is_ours)
+            run = await self._take_next(session_id, is_ours)
             if run is None:
                 return False
             turn = await self._begin(run, lease)
@@ -434,7 +436,7 @@ class TurnQueue:
         """Note that the run is under way; `None` when it was cancelled meanwhile."""
         turn = await self._turn(run, lease)
         while True:
-            seq = await self._manager.last_number(run.session_id)
+            seq = await self._manager.find_last_number(run.session_id)
             run = await self.get(run.id)
             if run.has_ended:
                 return None
@@ -453,7 +455,7 @@ class TurnQueue:
             return turn
 
     async def _turn(self, run: Run, lease: Lease) -> Turn:
-        event = await queued_of(self._journal, run)
+        event = await find_queued(self._journal, run)
         request = event.expect(facts.RunQueued)
         return Turn(self._manager, run, lease, request, correlation_id=event.correlation_id)
 

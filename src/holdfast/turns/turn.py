@@ -14,7 +14,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, LeaseLost, RunInTheWay, UsageError
 from holdfast.journal import Condition, Encoded, Event, Origin, Payload, RowQuery
-from holdfast.messages import Message, ToolPart, stored
+from holdfast.messages import Message, ToolPart, strip_session
 from holdfast.sessions import SIGNALS, Lease, Run, Session, SessionManager
 from holdfast.sessions import events as facts
 
@@ -100,7 +100,7 @@ class CancelRequest(asyncio.Event):
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
 
-async def _nowhere(_facts: Sequence[Encoded]) -> None:
+async def _notify_nothing(_facts: Sequence[Encoded]) -> None:
     raise UsageError(detail="The turn has ended; nothing more can be stored with it.")
 
 
@@ -139,7 +139,7 @@ class WriteBuffer(msgspec.Struct):
 
     def end(self) -> None:
         """Take no more; whoever stores is let go, so that an ended turn leads to nothing."""
-        self.store = _nowhere
+        self.store = _notify_nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -306,7 +306,7 @@ class Turn:
         """Take note that this process has sent something to the run."""
         self._saw_end = -math.inf
 
-    def in_the_way(self) -> RunInTheWay:
+    def make_in_the_way(self) -> RunInTheWay:
         """Return what a handler raises that cannot execute this run.
 
         The run stays as it is, for whoever can; what stands behind it has to wait.
@@ -432,7 +432,9 @@ class Turn:
 
     async def add_message(self, message: Message, *, agent_path: str = "") -> None:
         """Add a message of this run to the conversation."""
-        await self.append(facts.MessageCreated(message=stored(message)), agent_path=agent_path)
+        await self.append(
+            facts.MessageCreated(message=strip_session(message)), agent_path=agent_path
+        )
 
     async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
         """Give every call that has no result an error, so that the conversation can go on.
@@ -472,13 +474,13 @@ class Turn:
 
         They join the conversation in the same transaction that takes them from the inbox.
         """
-        number = await self._manager.last_number(self.session_id)
+        number = await self._manager.find_last_number(self.session_id)
         self._saw_end = self._manager.journal.clock.monotonic()
         if number == self._looked:
             return ()
         taken = [
             facts.MessageCreated(message=sent.message, signal_id=sent.signal_id)
-            for sent in await self.steering()
+            for sent in await self.list_steering()
             if sent.message is not None
         ]
         self._looked = number
@@ -488,7 +490,7 @@ class Turn:
             msgspec.structs.replace(fact.message, session_id=self.session_id) for fact in taken
         )
 
-    async def steering(self) -> list[facts.RunSteered]:
+    async def list_steering(self) -> list[facts.RunSteered]:
         """Return what was sent to this run and not taken yet, oldest first."""
         query = RowQuery(
             projection=SIGNALS,

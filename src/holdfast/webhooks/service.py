@@ -16,7 +16,7 @@ import structlog
 
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import HoldfastError, NotFound, StorageError, UsageError
-from holdfast.ids import new_id, random_token
+from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
 from holdfast.policy import ApprovalRequested, NetworkRules
 from holdfast.private_files import PrivateJsonFile
@@ -122,7 +122,7 @@ class WebhookService:
             raise UsageError(detail=f"There are {_MOST} webhooks; remove one first.")
         # Refused now rather than with the first message.
         await self._client(url).check(url)
-        webhook_id, secret = new_id("whk"), make_secret(bytes.fromhex(random_token(32)))
+        webhook_id, secret = make_id("whk"), make_secret(bytes.fromhex(make_random_token(32)))
 
         def keep(kept: _Secrets) -> None:
             kept.by_id[webhook_id] = secret
@@ -132,7 +132,7 @@ class WebhookService:
             webhook_id=webhook_id,
             url=url,
             types=tuple(types) or get_args(WebhookType),
-            position=await self._journal.last_seq(),
+            position=await self._journal.read_last_seq(),
             by=by,
         )
         await self._journal.append(SYSTEM_SESSION, [added])
@@ -216,7 +216,7 @@ class WebhookService:
         while True:
             try:
                 self._news.clear()
-                seen = await self._journal.last_seq()
+                seen = await self._journal.read_last_seq()
                 await self.deliver()
                 if await self.list_webhooks():
                     await self._wait(seen)

@@ -13,7 +13,7 @@ from holdfast.context import ContextPruned, SessionCompacted
 from holdfast.errors import LLMContextTooLong, LLMOverloaded
 from holdfast.messages import CompactionPart, Message, ToolPart
 from holdfast.providers.events import ModelRetried
-from holdfast.providers.model import ModelInfo, ModelRequest, calling_agent, note_event
+from holdfast.providers.model import ModelInfo, ModelRequest, find_calling_agent, note_event
 from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 WINDOW = 8_000
@@ -404,7 +404,7 @@ async def test_what_a_summary_met_with_is_kept_and_counts_for_the_agent(
     callers = []
 
     def answer(request: ModelRequest) -> ModelReply | Exception | ToolPart:
-        callers.append(calling_agent())
+        callers.append(find_calling_agent())
         if not request.tools:
             note_event(
                 ModelRetried(

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient, Client, tool
 from holdfast.errors import UsageError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import ScriptedModel
 
@@ -124,6 +124,6 @@ async def test_sessions_of_runs_without_a_name_of_their_own_sort_as_they_began(
     client: AsyncClient,
 ) -> None:
     agent = Agent("a", model=ScriptedModel("one", "two"))
-    runs = [new_id("run"), new_id("run")]
+    runs = [make_id("run"), make_id("run")]
     results = [await agent.run("hi", run_id=run_id, client=client) for run_id in runs]
     assert results[0].session_id < results[1].session_id

@@ -191,7 +191,9 @@ async def test_completed_model_call_and_tool_are_not_repeated_after_a_crash(
 async def leave_behind(client: AsyncClient, session: Session, agent: str, **options: object) -> Run:
     turns = await client.runs.turns()
     message = compose(session.id, "user", "boo", 1.0)
-    return await turns.submit(session.id, message, agent=agent, is_for_anyone=True, options=options)
+    return await turns.submit(
+        session.id, message, agent=agent, is_for_any_process=True, options=options
+    )
 
 
 async def test_run_left_behind_is_never_executed_with_another_agents_rights(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ async def test_run_that_this_very_process_gave_up_fails_and_the_session_goes_on(
     """Its caller has been told, for example that the disk is full; nobody waits for it."""
 
     async def give_up(turn: Turn) -> Outcome:
-        raise turn.in_the_way()
+        raise turn.make_in_the_way()
 
     async with AsyncClient(tmp_path) as client:
         session = await client.create_session("shared")
@@ -257,7 +259,7 @@ async def test_call_by_hand_that_was_left_behind_is_made_and_not_told_to_the_age
         session = await client.create_session("shared", directory=tmp_path)
         turns = await client.runs.turns()
         wanted = {"tool": "glob", "arguments": {"pattern": "*.txt"}}
-        left = await turns.submit(session.id, is_for_anyone=True, options={"call": wanted})
+        left = await turns.submit(session.id, is_for_any_process=True, options={"call": wanted})
         mine = Agent("me", model=model, permission=[{"permission": "*", "action": "deny"}])
         result = await mine.run("hello", session=session.id, client=client)
         assert (await client.runs.get(left.id)).status == "completed"

@@ -144,7 +144,7 @@ async def test_turn_behind_a_parked_run_says_what_it_waits_for(
         words = ("--run-id", "first", "--session", session)
         await holdfast("run", "--park", *words, "write it", code=5)
         async with AsyncClient() as client:
-            after = await (await client.storage.journal()).last_seq()
+            after = await (await client.storage.journal()).read_last_seq()
             behind = asyncio.create_task(holdfast("run", "--session", session, "hello"))
             async for event in client.events.watch(after=after, patterns=["run.queued"]):
                 assert event.session_id == session

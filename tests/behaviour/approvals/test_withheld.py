@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.redaction import Redactor, withheld
+from holdfast.redaction import Redactor, list_withheld
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -19,9 +19,13 @@ def test_markers_are_found_wherever_they_stand() -> None:
     redactor = Redactor({"MY_PASSWORD": SECRET})
     packed = base64.b64encode(f"user:{SECRET}:and more text".encode()).decode()
     value = {"a": {"b": ["x", SECRET]}, SECRET: 1, "plain": "y", "n": 3, "packed": packed}
-    assert set(withheld(redactor.value(value))) == {"a.b.1", "[redacted:my-password]", "packed"}
-    assert withheld([SECRET]) == ()
-    assert withheld(["[redacted:x]"]) == ("0",)
+    assert set(list_withheld(redactor.value(value))) == {
+        "a.b.1",
+        "[redacted:my-password]",
+        "packed",
+    }
+    assert list_withheld([SECRET]) == ()
+    assert list_withheld(["[redacted:x]"]) == ("0",)
 
 
 def janitor(seen: list[str], model: ScriptedModel) -> Agent:

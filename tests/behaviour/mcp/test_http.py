@@ -16,7 +16,7 @@ from holdfast.errors import McpAuthFailed, McpFailed, NotFound, PermissionDenied
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, tool_call
-from holdfast.tools.gate import NobodyApproves
+from holdfast.tools.gate import NoApprover
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ async def test_remote_tool_is_called_through_the_gate_and_kept(tmp_path: Path, a
 
 async def test_nobody_to_ask_means_no_call(tmp_path: Path, address: str):
     async with client_for(tmp_path, at(address)) as client:
-        client.approver = NobodyApproves()
+        client.approver = NoApprover()
         done = await client.mcp.invoke("far", "echo", {"text": "x"})
         assert done.part.state == "error"
         assert await facts(client, "mcp.invoke") == []
@@ -96,7 +96,7 @@ async def test_agent_uses_remote_tools_that_its_rules_allow_and_sees_no_others(
     ]
     agent = Agent("reader", model=FunctionModel(answer), permission=rules)
     async with client_for(tmp_path, at(address)) as client:
-        client.approver = NobodyApproves()
+        client.approver = NoApprover()
         result = await client.execute_agent(agent, "", "go")
         assert result.status == "completed"
         assert seen == ["mcp__far__add"]

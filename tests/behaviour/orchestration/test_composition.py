@@ -14,7 +14,7 @@ from holdfast.agents.handoff import (
     HandedOff,
     HandoffInput,
     HandoffPayload,
-    conversation,
+    send_conversation,
     transfer_to,
     transform,
 )
@@ -220,7 +220,7 @@ async def test_hand_off_gives_no_right_that_the_giver_lacks(tmp_path: Path) -> N
     giver = Agent(
         "giver",
         model=ScriptedModel(tool_call("transfer_to", agent="other", message="go")),
-        tools=[transfer_to(["other"], transform=conversation)],
+        tools=[transfer_to(["other"], transform=send_conversation)],
         denied_tools=["peek"],
     )
     async with AsyncClient(tmp_path / "state") as client:

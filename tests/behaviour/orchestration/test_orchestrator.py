@@ -346,7 +346,7 @@ async def test_childrens_events_are_seen_live_under_their_parent(tmp_path: Path)
                 if one.event.kind == "run.completed":
                     return
 
-        now = await (await client.storage.journal()).last_seq()
+        now = await (await client.storage.journal()).read_last_seq()
         tasks = [asyncio.create_task(listen(now)), asyncio.create_task(watch(now))]
         async with asyncio.timeout(WAIT_S):
             await client.execute_agent(worker("other"), stranger.id, "x")

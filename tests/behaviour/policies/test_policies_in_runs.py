@@ -18,7 +18,7 @@ from holdfast.hooks import BusEvent
 from holdfast.hooks.points import SystemSecurityViolation
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.messages import TokenUsage, ToolPart
-from holdfast.policy.budgets import Budget, stricter
+from holdfast.policy.budgets import Budget, choose_stricter
 from holdfast.policy.file_events import PolicyDiffered, PolicyRejected
 from holdfast.settings import load_settings
 from holdfast.testing import ModelReply, ScriptedModel, tool_call
@@ -170,12 +170,12 @@ async def test_budget_that_a_reload_changes_holds_in_the_running_run_and_keeps_i
 def test_stricter_takes_the_smaller_of_each_limit() -> None:
     one = Budget(max_cost_usd=1.0, max_tokens=5, on_unknown_price="ignore")
     other = Budget(max_tokens=9, max_calls=2, max_wall_s=3.0)
-    assert stricter(one, other) == Budget(
+    assert choose_stricter(one, other) == Budget(
         max_cost_usd=1.0, max_tokens=5, max_calls=2, max_wall_s=3.0, on_unknown_price="ignore"
     )
     refusing = Budget(max_cost_usd=2.0)
-    assert stricter(one, refusing).on_unknown_price == "refuse"
-    assert not stricter(Budget(), Budget()).has_limits
+    assert choose_stricter(one, refusing).on_unknown_price == "refuse"
+    assert not choose_stricter(Budget(), Budget()).has_limits
 
 
 # --- tenants --------------------------------------------------------------------------
@@ -372,7 +372,7 @@ async def test_policy_of_an_agent_holds_whatever_the_case_of_its_name(
         assert [spec.name for spec in model.requests[0].tools] == ["grep"]
         assert model.requests[1].messages[-1].tool_calls[0].state == "error"
         bundle = (await client.policies.store()).bundle
-    assert bundle.limits_for(name).max_tool_calls == 1
+    assert bundle.compute_limits(name).max_tool_calls == 1
 
 
 async def test_filtered_commands_reach_what_policies_and_the_agents_rules_allow(place: Place):

@@ -132,7 +132,7 @@ async def test_a_call_that_a_dead_process_left_behind_is_made_as_it_was_asked_fo
     left = await turns.submit(
         session.id,
         run_id="run_left",
-        is_for_anyone=True,
+        is_for_any_process=True,
         options={"call": {"tool": "add", "arguments": {"a": 20, "b": 3}}},
     )
     called = await client.tools.call("add", {"a": 1, "b": 1}, session_id=session.id)
@@ -146,7 +146,7 @@ async def test_a_run_of_an_agent_that_nobody_here_knows_is_left_to_others(client
     session = await client.create_session("s", directory=tmp_path)
     turns = await client.runs.turns()
     asked = compose(session.id, "user", "go", 1.0)
-    left = await turns.submit(session.id, asked, agent="somebody", is_for_anyone=True)
+    left = await turns.submit(session.id, asked, agent="somebody", is_for_any_process=True)
     with pytest.raises(RunInTheWay) as caught:
         await client.tools.call("add", {"a": 1, "b": 1}, session_id=session.id, run_id="run_call")
     assert caught.value.context["run_id"] == left.id
@@ -166,7 +166,7 @@ async def test_a_run_of_an_agent_that_is_known_is_resumed_before_the_call(client
     session = await client.create_session("s", directory=tmp_path)
     turns = await client.runs.turns()
     asked = compose(session.id, "user", "go", 1.0)
-    left = await turns.submit(session.id, asked, agent="somebody", is_for_anyone=True)
+    left = await turns.submit(session.id, asked, agent="somebody", is_for_any_process=True)
     called = await client.tools.call("add", {"a": 1, "b": 1}, session_id=session.id)
     assert called.part.output == "2"
     assert (await client.runs.get(left.id)).status == "completed"
@@ -176,7 +176,7 @@ async def test_a_run_whose_agent_cannot_go_on_here_is_left_and_the_cause_is_told
     await client.register_agent(Agent("somebody", model="nowhere/nothing"))
     session = await client.create_session("s", directory=tmp_path)
     turns = await client.runs.turns()
-    left = await turns.submit(session.id, agent="somebody", is_for_anyone=True)
+    left = await turns.submit(session.id, agent="somebody", is_for_any_process=True)
     with pytest.raises(RunInTheWay) as caught:
         await client.tools.call("add", {"a": 1, "b": 1}, session_id=session.id)
     assert isinstance(caught.value.__cause__, HoldfastError)

@@ -17,7 +17,7 @@ from holdfast.orchestration.triggers import (
     TriggerLoop,
     read_trigger,
 )
-from holdfast.orchestration.triggers.loop import due_ticks
+from holdfast.orchestration.triggers.loop import list_due_ticks
 from holdfast.orchestration.workflows import Workflow
 from holdfast.testing import FakeClock
 
@@ -207,14 +207,14 @@ async def test_a_tick_fires_once_and_missed_ticks_as_the_trigger_says(tmp_path: 
 def test_summer_time_neither_loses_nor_repeats_a_tick(day: datetime, expected: list[str]) -> None:
     at = Timetable(cron="30 2 * * *", zone="Europe/Zurich", missed="all")
     start = day.timestamp()
-    ticks, _ = due_ticks(at, after=start, now=start + 40 * 3600)
+    ticks, _ = list_due_ticks(at, after=start, now=start + 40 * 3600)
     found = [datetime.fromtimestamp(tick, UTC).strftime("%H:%M") for tick in ticks]
     assert found == expected
 
 
 def test_a_year_of_missed_ticks_costs_no_more_than_its_bound() -> None:
     at = Timetable(cron="* * * * *", missed="all", most_missed=5)
-    ticks, newest = due_ticks(at, after=0.0, now=1_800_000_000.0)
+    ticks, newest = list_due_ticks(at, after=0.0, now=1_800_000_000.0)
     assert (len(ticks), newest) == (5, ticks[-1])
 
 

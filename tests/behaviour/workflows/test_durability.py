@@ -22,7 +22,7 @@ from holdfast.orchestration.workflows import (
 from holdfast.orchestration.workflows.runner import hear_nothing
 from holdfast.orchestration.workflows.step_executor import WorkflowCode
 from holdfast.policy.budgets import Budget
-from holdfast.runs.lineage import below
+from holdfast.runs.lineage import list_below
 from holdfast.testing import FakeClock, ModelReply, ScriptedModel, run_services, tool_call
 from holdfast.tools import ToolRegistry
 from holdfast.tools.gate import ApprovalAnswer, ApprovalRequest
@@ -348,7 +348,7 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
     agent = Agent("worker", model=model, tools=[done.tool()], denied_tools=["work"])
     async with AsyncClient(tmp_path / "state") as client:
         above = await client.create_session("above")
-        lineage = below(agent, above)
+        lineage = list_below(agent, above)
         under = await client.create_session("under", metadata=lineage.to_metadata())
         runner = await client._runtime.workflows._runner({"tool:work": done.tool()}, hear_nothing)
         flow = Workflow("w").step("a", tool="work", args={"name": "x"}, on_error="continue")

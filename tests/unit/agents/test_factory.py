@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from holdfast.agents import AgentFactory, builtin_templates, find_template
+from holdfast.agents import AgentFactory, find_template, list_builtin_templates
 from holdfast.agents.factory import AgentBuilder
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.testing import ScriptedModel
@@ -95,7 +95,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(builtin_templates()))
+@pytest.mark.parametrize("name", sorted(list_builtin_templates()))
 def test_template_is_complete(name: str) -> None:
     template = find_template(name.upper())
     given = EXAMPLES[name]

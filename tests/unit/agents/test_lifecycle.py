@@ -70,7 +70,7 @@ async def test_resources_are_opened_once_and_closed_in_reverse() -> None:
     await manager.close()
     await manager.close()
     assert resources.log[2:] == ["close cache", "close db"]
-    assert manager.state_of("a") == "terminated"
+    assert manager.find_state("a") == "terminated"
 
 
 async def test_resource_that_cannot_be_opened_is_tried_again_with_the_next_run() -> None:
@@ -80,10 +80,10 @@ async def test_resource_that_cannot_be_opened_is_tried_again_with_the_next_run()
     resources.fails = {"open cache"}
     with pytest.raises(OSError):
         await manager.run(AGENT, NOWHERE, "hi", done)
-    assert manager.state_of("a") == "error"
+    assert manager.find_state("a") == "error"
     resources.fails.clear()
     await manager.run(AGENT, NOWHERE, "hi", done)
-    assert (manager.state_of("a"), resources.log) == ("ready", ["open db", "open cache"])
+    assert (manager.find_state("a"), resources.log) == ("ready", ["open db", "open cache"])
 
 
 async def test_resource_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
@@ -119,10 +119,10 @@ async def test_agent_is_running_while_any_run_is() -> None:
         await asyncio.wait_for(event.wait(), 30)
     gates[0].set()
     await runs[0]
-    assert manager.state_of("a") == "running"
+    assert manager.find_state("a") == "running"
     gates[1].set()
     await runs[1]
-    assert manager.state_of("a") == "ready"
+    assert manager.find_state("a") == "ready"
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ async def test_state_says_how_the_last_run_ended_and_the_next_may_begin(status, 
 
     manager = AgentManager()
     await manager.run(AGENT, NOWHERE, "hi", end)
-    assert manager.state_of("a") == state
+    assert manager.find_state("a") == state
     await manager.run(AGENT, NOWHERE, "hi", done)
-    assert manager.state_of("a") == "ready"
+    assert manager.find_state("a") == "ready"
 
 
 async def test_run_that_raises_or_is_cancelled_leaves_the_agent_usable() -> None:
@@ -155,12 +155,12 @@ async def test_run_that_raises_or_is_cancelled_leaves_the_agent_usable() -> None
     manager = AgentManager(hooks)
     with pytest.raises(LLMOverloaded):
         await manager.run(AGENT, NOWHERE, "hi", fail)
-    assert (manager.state_of("a"), told) == ("error", [LLMOverloaded.code])
+    assert (manager.find_state("a"), told) == ("error", [LLMOverloaded.code])
     hanging = asyncio.create_task(manager.run(AGENT, NOWHERE, "hi", hang))
     await asyncio.wait_for(began.wait(), 30)
     hanging.cancel()
     await asyncio.gather(hanging, return_exceptions=True)
-    assert manager.state_of("a") == "ready"
+    assert manager.find_state("a") == "ready"
 
 
 async def test_refused_initialization_leaves_the_agent_as_it_was() -> None:
@@ -169,7 +169,7 @@ async def test_refused_initialization_leaves_the_agent_as_it_was() -> None:
     manager = AgentManager(hooks)
     with pytest.raises(HookRefused):
         await manager.run(AGENT, NOWHERE, "hi", done)
-    assert manager.state_of("a") == "uninitialized"
+    assert manager.find_state("a") == "uninitialized"
     hooks.off(hook)
     assert (await manager.run(AGENT, NOWHERE, "hi", done)).response == "hi"
 

@@ -35,7 +35,7 @@ async def test_what_belongs_to_one_does_not_exist_for_others(store):
         ann(user="else", session_id="ses_x", project_id="p"),
         ArtifactActor(tenant="other", subject="owner", is_admin=True),
     ):
-        theirs = store.acting_for(stranger)
+        theirs = store.act_for(stranger)
         for ask in (theirs.get, theirs.load, theirs.delete, theirs.versions):
             with pytest.raises(NotFound):
                 await ask(saved.id)
@@ -51,11 +51,11 @@ async def test_what_belongs_to_one_does_not_exist_for_others(store):
     ],
 )
 async def test_a_scope_lets_in_who_belongs_to_it(store, scope, actor, can_write):
-    maker = store.acting_for(
+    maker = store.act_for(
         ArtifactActor(tenant="acme", subject="bob", user="local", project_id="p1")
     )
     saved = await maker.save("x", b"x", options=ArtifactOptions(scope=scope))
-    theirs = store.acting_for(actor)
+    theirs = store.act_for(actor)
     assert await theirs.load(saved.id) == b"x"
     assert (await theirs.list()).items == (saved,)
     with pytest.raises(ArtifactDenied):
@@ -69,7 +69,7 @@ async def test_a_scope_lets_in_who_belongs_to_it(store, scope, actor, can_write)
 
 async def test_given_access_holds_until_it_ends_and_every_use_is_noted(store, clock):
     saved = await store.save("x", b"x")
-    sharing, theirs = ArtifactSharing(store), store.acting_for(ann())
+    sharing, theirs = ArtifactSharing(store), store.act_for(ann())
     await sharing.grant(saved.id, "ann", "read", expires_in_s=60)
     assert await theirs.load(saved.id) == b"x"
     with pytest.raises(ArtifactDenied):
@@ -100,7 +100,7 @@ async def test_given_access_holds_until_it_ends_and_every_use_is_noted(store, cl
 async def test_a_link_reads_one_version_until_it_ends_or_is_withdrawn(store, clock):
     saved = await store.save("x", b"shared")
     sharing = ArtifactSharing(store)
-    anyone = ArtifactSharing(store.acting_for(ann()))
+    anyone = ArtifactSharing(store.act_for(ann()))
     link = await sharing.share(saved.id, expires_in_s=60)
     assert (await anyone.find_shared(link.token)).id == saved.id
     assert b"".join([piece async for piece in anyone.stream_shared(link.token)]) == b"shared"
@@ -119,7 +119,7 @@ async def test_a_link_reads_one_version_until_it_ends_or_is_withdrawn(store, clo
         assert [piece async for piece in anyone.stream_shared(third.token)]
     elsewhere = ArtifactActor(tenant="other", subject="x", is_admin=True)
     with pytest.raises(LinkRefused):
-        await ArtifactSharing(store.acting_for(elsewhere)).find_shared(third.token)
+        await ArtifactSharing(store.act_for(elsewhere)).find_shared(third.token)
 
 
 async def test_links_need_a_key_and_times_that_can_be_meant(open_artifacts):

@@ -179,7 +179,7 @@ async def test_a_session_has_a_quota_of_its_own(open_artifacts):
             )
             await store.services.journal.append(name, [created], must_be_new=True)
             actor = ArtifactActor(tenant="acme", subject=f"session:{name}", session_id=name)
-            mine = store.acting_for(actor)
+            mine = store.act_for(actor)
             await mine.save("x", b"x" * 10)
             with pytest.raises(ArtifactQuotaExceeded):
                 await mine.save("y", b"y")

@@ -65,9 +65,9 @@ def test_every_check_says_what_it_means_and_how_to_get_it(check, patient: Patien
 
 
 def test_nothing_is_left_behind_in_the_state_directory(patient: Patient) -> None:
-    before = sorted(patient.state_place().iterdir())
+    before = sorted(patient.find_state_place().iterdir())
     assert doctor_machine.check_sqlite(patient).status == "ok"
-    assert sorted(patient.state_place().iterdir()) == before
+    assert sorted(patient.find_state_place().iterdir()) == before
 
 
 def test_a_place_where_sqlite_cannot_write_fails(

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from holdfast import errors
 from holdfast.cli.app import RootGroup, root
 from holdfast.cli.commands import COMMANDS
-from holdfast.cli.exits import ExitCode, exit_code_for
+from holdfast.cli.exits import ExitCode, choose_exit_code
 from holdfast.cli.frame import CliCommand, Group, Invocation, pass_invocation
 
 
@@ -222,7 +222,7 @@ def test_a_table_entry_that_is_no_command_is_refused(monkeypatch: pytest.MonkeyP
 def test_every_branch_of_the_error_tree_has_its_exit_code(
     error: BaseException, code: ExitCode
 ) -> None:
-    assert exit_code_for(error) is code
+    assert choose_exit_code(error) is code
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.frame import Invocation
-from holdfast.cli.output import emit, printable, say
+from holdfast.cli.output import emit, make_printable, say
 
 
 class Colour(Enum):
@@ -98,14 +98,14 @@ def test_our_own_types_become_json() -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "\x9b31m", "\r", "\x00", "\u202e", "\u2066", "\x7f"])
 def test_text_cannot_command_the_terminal(text: str) -> None:
-    assert text not in printable(f"a{text}b")
+    assert text not in make_printable(f"a{text}b")
     assert text not in printed("text", [{"name": f"a{text}b"}])
 
 
 @given(st.text())
 def test_printable_text_has_no_controls_and_keeps_the_rest(text: str) -> None:
-    shown = printable(text)
+    shown = make_printable(text)
     assert all(char in "\t\n" or ord(char) >= 32 for char in shown)
-    assert all(printable(char) == char for char in text if char.isprintable())
-    assert shown == "".join(printable(char) for char in text)
-    assert printable(shown) == shown
+    assert all(make_printable(char) == char for char in text if char.isprintable())
+    assert shown == "".join(make_printable(char) for char in text)
+    assert make_printable(shown) == shown

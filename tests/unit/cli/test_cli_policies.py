@@ -142,7 +142,7 @@ async def _record(project: Path) -> None:
             request = CallRequest(
                 permission=tool, targets=(target,), target_kind=kind, default=default
             )
-            decision = decide(request, bundle.ceiling_for("build"), policy_version=bundle.version)
+            decision = decide(request, bundle.find_ceiling("build"), policy_version=bundle.version)
             common = {"call_id": f"c{number}", "targets": (target,)}
             if decision.action == "allow":
                 intent = Intent(

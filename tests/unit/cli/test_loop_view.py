@@ -7,7 +7,7 @@ import io
 import pytest
 
 from holdfast.cli.frame import Invocation
-from holdfast.cli.loop_view import LinesView, LiveView, lines_of, to_line, view_for
+from holdfast.cli.loop_view import LinesView, LiveView, choose_view, list_lines, to_line
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop import LoopLimits, LoopNews, Plan, PlannedStep
 from holdfast.orchestration.loop import events as facts
@@ -54,7 +54,7 @@ def test_a_terminal_shows_what_has_a_colour_and_what_has_none(
 def test_a_plan_of_a_thousand_steps_takes_a_bounded_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(lines_of(news(facts.PlanCreated(plan=plan(1_000))))) < 40
+    assert len(list_lines(news(facts.PlanCreated(plan=plan(1_000))))) < 40
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     view = LiveView(Invocation(no_color=True))
@@ -66,10 +66,10 @@ def test_a_plan_of_a_thousand_steps_takes_a_bounded_screen(
 
 
 def test_only_a_terminal_gets_a_living_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(view_for(Invocation()), LinesView)
-    assert not isinstance(view_for(Invocation(output="json")), LinesView)
+    assert isinstance(choose_view(Invocation()), LinesView)
+    assert not isinstance(choose_view(Invocation(output="json")), LinesView)
     monkeypatch.setattr("sys.stderr", Terminal())
-    view = view_for(Invocation())
+    view = choose_view(Invocation())
     assert isinstance(view, LiveView)
     view.close()
 

@@ -23,7 +23,7 @@ from holdfast.errors import NotFound, StorageReadOnly, UsageError, WouldDeadlock
 from holdfast.operations import Caller, OperationRights, StreamOperation
 from holdfast.operations.table import NAMESPACES as NAMESPACE_NAMES
 from holdfast.runtime import Runtime
-from holdfast.sync import _new_loop, _Portal
+from holdfast.sync import _make_loop, _Portal
 
 WAIT_S = 20
 
@@ -240,7 +240,7 @@ def test_an_iterator_that_is_left_early_is_closed(blocking: Client) -> None:
 
 def test_the_loop_is_uvloop_when_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    with contextlib.closing(_new_loop()) as loop:
+    with contextlib.closing(_make_loop()) as loop:
         assert isinstance(loop, asyncio.BaseEventLoop)
     made = asyncio.new_event_loop()
 
@@ -250,7 +250,7 @@ def test_the_loop_is_uvloop_when_that_is_installed(monkeypatch: pytest.MonkeyPat
             return made
 
     monkeypatch.setitem(sys.modules, "uvloop", Fake)  # type: ignore[arg-type]
-    assert _new_loop() is made
+    assert _make_loop() is made
     made.close()
 
 

@@ -10,7 +10,13 @@ import msgspec
 import pytest
 
 from holdfast import Agent, AsyncClient, tool
-from holdfast.context import AgentContext, ContextBuilder, ContextDraft, RecallStep, for_model
+from holdfast.context import (
+    AgentContext,
+    ContextBuilder,
+    ContextDraft,
+    RecallStep,
+    prepare_for_model,
+)
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import (
     CompactionPart,
@@ -21,7 +27,7 @@ from holdfast.messages import (
     ToolPart,
 )
 from holdfast.sessions import Session
-from holdfast.skills import Skill, skill_tool
+from holdfast.skills import Skill, make_skill_tool
 from holdfast.testing import ScriptedModel, tool_call
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -110,7 +116,7 @@ CONVERSATION = (
 @pytest.mark.parametrize("name", ["plain", "skills", "memories", "compacted", "pruned"])
 async def test_context_is_as_in_the_golden_file(builder: ContextBuilder, name: str) -> None:
     agent = Agent("helper", prompt="Be brief.")
-    tools = {"skill": skill_tool(SKILLS), "add": add}
+    tools = {"skill": make_skill_tool(SKILLS), "add": add}
     place, messages = session(), CONVERSATION
     if name == "compacted":
         summary = CompactionPart(summary="They added.", up_to_message_id="msg_3")
@@ -183,13 +189,15 @@ async def test_steps_can_be_replaced_removed_and_added(builder: ContextBuilder) 
         async def apply(self, draft: ContextDraft) -> None:
             draft.add(self.name, "EXTRA")
 
-    other = builder.replacing(Shout()).without("environment").adding(Extra(), after="prompt")
+    other = (
+        builder.with_replacement(Shout()).without("environment").with_step(Extra(), after="prompt")
+    )
     context = await other.build_agent_context(session(), Agent("a", prompt="hey"), {}, messages=[])
     assert context.system_prompt == "HEY\n\nEXTRA"
     with pytest.raises(NotFound):
         builder.without("nothing")
     with pytest.raises(UsageError):
-        builder.adding(Shout())
+        builder.with_step(Shout())
 
 
 async def test_account_says_what_takes_how_much(builder: ContextBuilder) -> None:
@@ -266,7 +274,7 @@ async def test_requests_of_one_turn_begin_in_the_same_way(
             draft.tools.clear()
             draft.add(self.name, f"history {len(draft.history)}")
 
-    of_turn = builder.adding(Count(), after="tools").for_turn()
+    of_turn = builder.with_step(Count(), after="tools").prepare_for_turn()
     place, agent, tools = session(project), Agent("a", prompt="hey"), {add.name: add}
     first = await of_turn.build_agent_context(place, agent, tools, messages=[user(1, "one")])
     (project / "AGENTS.md").write_text("other rules now")
@@ -277,7 +285,7 @@ async def test_requests_of_one_turn_begin_in_the_same_way(
     fewer = await of_turn.build_agent_context(place, agent, {}, messages=talk)
     assert "other rules now" in fewer.system_prompt
     assert tools == {add.name: add}
-    next_turn = builder.for_turn()
+    next_turn = builder.prepare_for_turn()
     context = await next_turn.build_agent_context(place, agent, tools, messages=talk)
     assert "other rules now" in context.system_prompt
     assert list(context.tools) == [add.name]
@@ -290,7 +298,7 @@ async def test_a_builder_of_ones_own_kind_is_used_as_it_is(client: AsyncClient) 
         pass
 
     own = Own(await client.sessions.manager())
-    assert own.for_turn() is own
+    assert own.prepare_for_turn() is own
 
 
 async def test_link_out_of_the_project_is_not_followed(
@@ -328,7 +336,7 @@ def test_skill_that_is_loaded_twice_is_shown_once() -> None:
     changed = msgspec.structs.replace(
         loaded, call_id="call_3", output="NEW", metadata={"skill": "pdf", "digest": "d2"}
     )
-    shown = for_model([answer(1, "", loaded), answer(2, "", again), answer(3, "", changed)])
+    shown = prepare_for_model([answer(1, "", loaded), answer(2, "", again), answer(3, "", changed)])
     outputs = [part.output for m in shown if m.role == "tool" for part in m.tool_calls]
     assert outputs[0] == "BODY"
     assert "already" in outputs[1]
@@ -337,7 +345,9 @@ def test_skill_that_is_loaded_twice_is_shown_once() -> None:
 
 def test_skill_bodies_are_never_pruned() -> None:
     body = call(1, "BODY " * 200, tool="skill", metadata={"skill": "pdf", "digest": "d"})
-    shown = for_model([answer(1, "", body), answer(2, "", call(2, "x" * 900))], pruned_to="msg_2")
+    shown = prepare_for_model(
+        [answer(1, "", body), answer(2, "", call(2, "x" * 900))], pruned_to="msg_2"
+    )
     outputs = [part.output for m in shown if m.role == "tool" for part in m.tool_calls]
     assert outputs[0].startswith("BODY")
     assert "no longer shown" in outputs[1]
@@ -346,7 +356,7 @@ def test_skill_bodies_are_never_pruned() -> None:
 def test_compaction_whose_place_is_gone_counts_for_nothing() -> None:
     summary = CompactionPart(summary="sum", up_to_message_id="msg_gone")
     compaction = Message(id="msg_9", session_id="ses_1", role="user", parts=(summary,))
-    shown = for_model([user(1, "a"), user(2, "b"), compaction, user(3, "c")])
+    shown = prepare_for_model([user(1, "a"), user(2, "b"), compaction, user(3, "c")])
     assert [message.text for message in shown] == ["a", "b", "c"]
 
 
@@ -355,7 +365,7 @@ def test_messages_without_anything_for_a_model_are_left_out() -> None:
     snapshot = Message(
         id="msg_8", session_id="ses_1", role="assistant", parts=(SnapshotPart(snapshot="x"),)
     )
-    assert for_model([empty, snapshot, user(1, "a")]) == (user(1, "a"),)
+    assert prepare_for_model([empty, snapshot, user(1, "a")]) == (user(1, "a"),)
 
 
 async def test_memories_are_looked_for_once_for_each_newest_request(
@@ -367,7 +377,7 @@ async def test_memories_are_looked_for_once_for_each_newest_request(
         asked.append(request)
         return [Memory(content=f"about {request}")]
 
-    recalling = builder.adding(RecallStep(recall), after="history")
+    recalling = builder.with_step(RecallStep(recall), after="history")
     first, second = user(1, "one"), user(4, "two")
     talk = [first]
 
@@ -394,8 +404,8 @@ async def test_contexts_of_a_turn_are_those_that_are_made_anew_each_time(
     async def recall(_session: Session, _request: str) -> tuple[Memory, ...]:
         return recalled
 
-    recalling = builder.adding(RecallStep(recall), after="history")
-    of_turn, place = recalling.for_turn(), session()
+    recalling = builder.with_step(RecallStep(recall), after="history")
+    of_turn, place = recalling.prepare_for_turn(), session()
     agent, tools, skills = Agent("a", prompt="hey"), {add.name: add}, SKILLS
     talk = GrowingMessages((user(1, "one"), answer(2, "two")))
     steps = [
@@ -431,7 +441,7 @@ async def test_a_step_of_ones_own_behind_the_history_sees_every_request(
         async def apply(self, draft: ContextDraft) -> None:
             draft.add(self.name, f"{len(draft.messages)} messages")
 
-    of_turn, place, agent = builder.adding(Count()).for_turn(), session(), Agent("a")
+    of_turn, place, agent = builder.with_step(Count()).prepare_for_turn(), session(), Agent("a")
     talk = GrowingMessages((), [user(1, "one")])
     first = await of_turn.build_agent_context(place, agent, {}, messages=talk)
     talk.append(answer(2, "", call(1)))

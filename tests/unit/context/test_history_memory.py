@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
-from holdfast.context.history import HistoryView, for_model
+from holdfast.context.history import HistoryView, prepare_for_model
 from holdfast.messages import Message, TextPart, ToolPart
 
 
@@ -59,4 +59,4 @@ def test_a_conversation_that_was_forgotten_is_shown_as_before() -> None:
     first = view.show(talk)
     for number in range(1, 600):
         view.show([call_in(f"ses_{number}", 0)])
-    assert tuple(view.show(talk)) == tuple(first) == for_model(talk)
+    assert tuple(view.show(talk)) == tuple(first) == prepare_for_model(talk)

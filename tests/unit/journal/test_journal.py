@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import ChainBroken, UsageError
 from holdfast.journal import Journal, MemoryStore, Origin, SqliteStore, verify
 from holdfast.journal import journal as module
-from holdfast.journal.projection import by_kind
+from holdfast.journal.projection import group_by_kind
 from holdfast.redaction import Redactor
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note, SampleStep
@@ -147,4 +147,4 @@ async def test_numbers_that_were_tampered_with_do_not_send_readers_in_circles(
 
 def test_projections_have_different_names() -> None:
     with pytest.raises(UsageError):
-        by_kind([TOPICS, TOPICS])
+        group_by_kind([TOPICS, TOPICS])

@@ -22,7 +22,7 @@ from holdfast.journal import AppendRequest, Journal, LeaseWish, SqliteStore
 from holdfast.journal.stores import _owner_locks
 from holdfast.journal.stores._owner_locks import OwnerLocks
 from holdfast.testing import FakeClock
-from holdfast.testing._store_samples import Note, drafts
+from holdfast.testing._store_samples import Note, list_drafts
 
 TTL_S = 10.0
 HOLD = """
@@ -147,7 +147,7 @@ async def test_a_turn_cannot_begin_where_a_lease_cannot_be_judged_yet(
         await store.acquire("s1", "gone", TTL_S)
         clock.reboot()
         wish = LeaseWish(owner="me", ttl_s=TTL_S)
-        both = drafts(store, clock, [Note(text="a")])
+        both = list_drafts(store, clock, [Note(text="a")])
         request = AppendRequest(session_id="s1", drafts=both, epoch=None, after=1, acquire=wish)
         with pytest.raises(SessionBusy):
             await store.append(request)

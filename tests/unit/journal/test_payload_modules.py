@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SchemaTooNew
-from holdfast.journal import declare_payload_modules, decode_payload, known_kinds
+from holdfast.journal import declare_payload_modules, decode_payload, list_known_kinds
 
 MODULE = """
 from holdfast.journal import Payload, payload
@@ -35,7 +35,7 @@ def test_an_event_of_a_room_that_is_not_loaded_is_read(room: str) -> None:
 
 
 def test_the_kinds_of_declared_modules_are_known(room: str) -> None:
-    assert room in known_kinds()
+    assert room in list_known_kinds()
 
 
 def test_a_kind_that_no_module_declares_is_refused(room: str) -> None:
@@ -53,6 +53,6 @@ def test_a_module_whose_import_failed_is_tried_again(
     monkeypatch.syspath_prepend(tmp_path)
     declare_payload_modules(name)
     with pytest.raises(FileNotFoundError):
-        known_kinds()
+        list_known_kinds()
     (tmp_path / "ready").write_text("")
     assert decode_payload(f"{name}.told", 1, b"{}").kind == f"{name}.told"

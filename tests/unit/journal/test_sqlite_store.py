@@ -140,7 +140,7 @@ async def test_a_lost_table_is_an_error_of_the_store(journal, path) -> None:
     with closing(sqlite3.connect(path)) as other:
         other.execute("ALTER TABLE events RENAME TO elsewhere")
     for work in (
-        journal.last_seq(),
+        journal.read_last_seq(),
         journal.store.heads(),
         journal.store.changed(99, 1),
         journal.append("s1", [Mark()]),
@@ -205,7 +205,7 @@ async def test_others_who_write_elsewhere_do_not_confuse_the_short_way(journal, 
         for number in range(3):
             await journal.append("s1", [Mark(number=number)])
             await other.append("s2", [Mark(number=number)])
-    assert await journal.last_seq() == 9
+    assert await journal.read_last_seq() == 9
     assert await verify(journal.store) == []
 
 
@@ -231,17 +231,17 @@ async def test_many_sessions_are_remembered_up_to_a_number(journal, monkeypatch)
 
 async def test_two_who_open_at_once_build_tables_once(path, monkeypatch) -> None:
     await (await Journal(SqliteStore(path)).open()).close()
-    plain = _sqlite_file.exclusive
+    plain = _sqlite_file.open_exclusively
     first = SqliteStore(path, projections=SAMPLE_TABLES)
 
     @contextmanager
     def late(place: Path):
-        monkeypatch.setattr(_sqlite_file, "exclusive", plain)
+        monkeypatch.setattr(_sqlite_file, "open_exclusively", plain)
         first._prepare()
         with plain(place) as connection:
             yield connection
 
-    monkeypatch.setattr(_sqlite_file, "exclusive", late)
+    monkeypatch.setattr(_sqlite_file, "open_exclusively", late)
     async with Journal(SqliteStore(path, projections=SAMPLE_TABLES)) as journal:
         await journal.append("s1", [Note()], must_be_new=True)
         assert await journal.row(TOPICS, "s1", "a") is not None
@@ -286,7 +286,7 @@ def test_space_is_given_back_by_sound_files_only(path) -> None:
 def test_reading_that_fails_is_a_storage_error(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     _sqlite_file._create(path)
-    with pytest.raises(StorageError), _sqlite_file.reading(path) as connection:
+    with pytest.raises(StorageError), _sqlite_file.open_for_reading(path) as connection:
         connection.execute("SELECT nothing FROM nowhere")
 
 

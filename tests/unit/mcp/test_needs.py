@@ -130,7 +130,7 @@ def test_what_the_proxy_refused_is_the_cause():
 def test_grants_of_a_project_are_not_those_of_the_user(tmp_path: Path):
     book = GrantBook(tmp_path)
     own = endpoint(sandbox="filtered", hosts=["a.test"])
-    other = own.found_in("/p/holdfast.toml", is_of_project=True)
+    other = own.find_in("/p/holdfast.toml", is_of_project=True)
     book.grant("one", own, ["b.test"])
     assert book.hosts_of("one", own) == ("a.test", "b.test")
     assert book.hosts_of("one", other) == ("a.test",)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.mcp.results import shown_error, to_result
-from holdfast.testing import tool_context
+from holdfast.mcp.results import render_error, to_result
+from holdfast.testing import make_tool_context
 from holdfast.tools import ToolContext, ToolResult, Workspace
 
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -17,7 +17,7 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    return tool_context(workspace=Workspace(tmp_path))
+    return make_tool_context(workspace=Workspace(tmp_path))
 
 
 async def result(context: ToolContext, *content: Any, **more: Any) -> ToolResult:
@@ -93,6 +93,6 @@ async def test_flood_of_parts_is_cut(context: ToolContext) -> None:
 
 
 def test_errors_are_one_short_line_without_the_token() -> None:
-    shown = shown_error("bad\n token tok-1 " + "x" * 9_000, ["tok-1", ""])
+    shown = render_error("bad\n token tok-1 " + "x" * 9_000, ["tok-1", ""])
     assert shown.startswith("bad token [token] xxx")
     assert len(shown) < 2_100

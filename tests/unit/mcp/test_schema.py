@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.mcp.schema import UnusableSchema, checkable, clean_schema
-from holdfast.providers.json_schema import problems
+from holdfast.mcp.schema import UnusableSchema, clean_schema, make_checkable
+from holdfast.providers.json_schema import list_problems
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_malformed_parts_are_dropped_and_the_rest_is_kept() -> None:
 
 
 def test_plain_rules_are_checked() -> None:
-    schema = checkable(
+    schema = make_checkable(
         clean_schema(
             {
                 "properties": {
@@ -61,14 +61,14 @@ def test_plain_rules_are_checked() -> None:
             }
         )
     )
-    assert problems({"n": 1, "l": [1]}, schema) == []
+    assert list_problems({"n": 1, "l": [1]}, schema) == []
     for wrong in ({}, {"n": 0}, {"n": "1"}, {"n": 1, "l": [2]}, {"n": 1, "x": 1}):
-        assert problems(wrong, schema)
+        assert list_problems(wrong, schema)
 
 
 def test_what_could_take_for_ever_is_left_to_the_server() -> None:
     endless = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}], "not": {"$ref": "#"}}
-    schema = checkable(
+    schema = make_checkable(
         clean_schema(
             {
                 **endless,
@@ -80,9 +80,9 @@ def test_what_could_take_for_ever_is_left_to_the_server() -> None:
             }
         )
     )
-    assert problems({"a": "a" * 900 + "!", "b": 1.5, "c": {"c": 1}}, schema) == []
+    assert list_problems({"a": "a" * 900 + "!", "b": 1.5, "c": {"c": 1}}, schema) == []
 
 
 def test_closed_object_stays_open_where_other_keywords_add_fields() -> None:
     schema = {"patternProperties": {"^x": {}}, "additionalProperties": False}
-    assert problems({"x1": 1}, checkable(clean_schema(schema))) == []
+    assert list_problems({"x1": 1}, make_checkable(clean_schema(schema))) == []

@@ -12,13 +12,13 @@ from holdfast.memory.answer_types import (
     ENGLISH,
     AnswerRule,
     AnswerRules,
-    expected_answer,
+    classify_expected_answer,
     speaks_to_other,
 )
 
 
 def kinds(question: str) -> set[str]:
-    return set(expected_answer(question, (ENGLISH,)).rules)
+    return set(classify_expected_answer(question, (ENGLISH,)).rules)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def kinds(question: str) -> set[str]:
 def test_a_text_with_the_expected_kind_fits(
     question: str, kind: str, fitting: str, other: str
 ) -> None:
-    expected = expected_answer(question, (ENGLISH,))
+    expected = classify_expected_answer(question, (ENGLISH,))
     assert expected.fits(fitting)[kind] and not expected.fits(other)[kind]
 
 

@@ -6,7 +6,7 @@ import pytest
 from memory_setting import STATIC, LetterEmbedder, opened
 
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder
-from holdfast.memory.dialogue import label_of, without_label
+from holdfast.memory.dialogue import describe_label, without_label
 
 TALK = (
     "Caroline: Where did you go this summer?",
@@ -26,7 +26,7 @@ TALK = (
     ],
 )
 def test_a_name_before_a_colon_is_a_label(line: str, label: str, rest: str) -> None:
-    assert (label_of(line), without_label(line)) == (label, rest)
+    assert (describe_label(line), without_label(line)) == (label, rest)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_name_before_a_colon_is_a_label(line: str, label: str, rest: str) -> N
     ],
 )
 def test_other_beginnings_are_none(line: str) -> None:
-    assert label_of(line) == "" and without_label(line) == line
+    assert describe_label(line) == "" and without_label(line) == line
 
 
 async def stored(manager: MemoryManager, *lines: str, session: str = "s") -> list[str]:

@@ -28,7 +28,7 @@ from holdfast.memory import (
     VectorSpace,
 )
 from holdfast.memory.former import READY, UNKNOWN
-from holdfast.memory.space import space_of
+from holdfast.memory.space import find_space
 from holdfast.providers import ProviderConfig
 from holdfast.providers.wire import Endpoint, Secret
 from holdfast.testing.fake_server import Failure, FakeServer, HoldPoint, RawAnswer
@@ -103,7 +103,7 @@ async def test_another_model_of_the_same_server_takes_over_bit_by_bit(tmp_path: 
             assert (await manager.stats()).former == {OLD: READY}
             await catch_up(manager)
             assert await found_by(manager) == {wanted: NEW, fresh: NEW}
-            assert [one.model_id for one in await manager._storage.spaces()] == [NEW]
+            assert [one.model_id for one in await manager._storage.list_spaces()] == [NEW]
             assert (await manager.stats()).former == {}
             before = asked(server, "early")
             await found_by(manager)
@@ -257,7 +257,7 @@ def test_no_credential_is_kept_beside_the_vectors(tmp_path: Path) -> None:
     address = f"https://me:{keys[0]}@Host.example:443/v1/?api-version=1&key={keys[1]}"
     endpoint = Endpoint(provider="p", base_url=address, key=Secret(keys[2]))
     embedder = RemoteEmbedder(endpoint, "m", dimension=3)
-    assert space_of(embedder) == VectorSpace(
+    assert find_space(embedder) == VectorSpace(
         model_id="p:m/3",
         dimension=3,
         provider="p",
@@ -265,8 +265,8 @@ def test_no_credential_is_kept_beside_the_vectors(tmp_path: Path) -> None:
         model="m",
     )
     hidden = Endpoint(provider="p", base_url=f"https://host.example/{keys[2]}/v1")
-    assert space_of(RemoteEmbedder(hidden, "m", dimension=3)) is None
-    assert space_of(LetterEmbedder()) is None
+    assert find_space(RemoteEmbedder(hidden, "m", dimension=3)) is None
+    assert find_space(LetterEmbedder()) is None
 
 
 async def test_a_key_reaches_only_the_server_that_it_is_for(

@@ -86,9 +86,9 @@ async def test_shared_scopes_are_seen_from_every_session_of_their_owner() -> Non
                 "s1", f"walnut for {scope}", {}, options=MemoryOptions(scope=scope)
             )
         assert len(await contents(manager, "walnut", "s9")) == 3
-        other = manager.acting_for(Identity(tenant="acme", user="bob", project="dock"))
+        other = manager.act_for(Identity(tenant="acme", user="bob", project="dock"))
         assert await contents(other, "walnut", "s9") == ["walnut for global"]
-        rival = manager.acting_for(Identity(tenant="rival", user="ada", project="ship"))
+        rival = manager.act_for(Identity(tenant="rival", user="ada", project="ship"))
         assert await contents(rival, "walnut", "s1", across_sessions=True) == []
         with pytest.raises(NotFound):
             await rival.get_memory((await manager.list_memories("s1"))[0].id)
@@ -206,7 +206,7 @@ async def test_retention_goes_on_after_it_failed_once(monkeypatch: pytest.Monkey
 async def test_a_word_counts_however_often_others_hold_it() -> None:
     storage = InMemoryStorage()
     async with opened(NoEmbedder(), storage=storage) as manager:
-        crowd = manager.acting_for(Identity(tenant="crowd"))
+        crowd = manager.act_for(Identity(tenant="crowd"))
         await storage.add([crowd._draft("c", "coffee", None, None, "") for _ in range(1_001)])
         await manager.store_memory("s1", "coffee in the morning", {})
         await manager.store_memory("s1", "tea at five", {})

@@ -9,13 +9,13 @@ from memory_setting import LetterEmbedder, opened
 from msgspec.structs import replace
 
 from holdfast.errors import TellModel
-from holdfast.memory import memory_tools
-from holdfast.testing import tool_context
+from holdfast.memory import make_memory_tools
+from holdfast.testing import make_tool_context
 from holdfast.tools import Workspace
 
 
 async def test_what_is_remembered_is_recalled_once(tmp_path: Path) -> None:
-    context = tool_context(
+    context = make_tool_context(
         workspace=Workspace(tmp_path),
         session_id="s1",
         run_id="run_1",
@@ -23,7 +23,7 @@ async def test_what_is_remembered_is_recalled_once(tmp_path: Path) -> None:
         agent_path=("main", "helper"),
     )
     async with opened(LetterEmbedder()) as manager:
-        remember, recall = memory_tools(manager)
+        remember, recall = make_memory_tools(manager)
         assert (remember.effect, recall.effect) == ("idempotent", "read")
         arguments = remember.validate({"content": "The gate code is 12", "importance": 0.9})
         first = await remember.call(arguments, context)
@@ -41,8 +41,8 @@ async def test_what_is_remembered_is_recalled_once(tmp_path: Path) -> None:
 
 
 async def test_a_scope_without_owner_is_told_to_the_model(tmp_path: Path) -> None:
-    context = tool_context(workspace=Workspace(tmp_path), session_id="s1")
+    context = make_tool_context(workspace=Workspace(tmp_path), session_id="s1")
     async with opened(LetterEmbedder()) as manager:
-        remember, _ = memory_tools(manager)
+        remember, _ = make_memory_tools(manager)
         with pytest.raises(TellModel):
             await remember.call(remember.validate({"content": "x", "scope": "user"}), context)

@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import EmbeddingFailed, MissingExtra, MissingWeights
 from holdfast.memory import InMemoryStorage, MemoryManager, MiniLmEmbedder
 from holdfast.memory import minilm as module
-from holdfast.memory.bert_graph import Shape, bert_model, tensor_names
+from holdfast.memory.bert_graph import Shape, build_bert_model, list_tensor_names
 from holdfast.memory.tensors import read_tensors
 
 SMALL = Shape(layers=2, heads=4, size=32)
@@ -28,7 +28,7 @@ def random_weights() -> dict[str, np.ndarray]:
     pick = np.random.default_rng(5)
     rows = {"word_embeddings": 50, "position_embeddings": 20, "token_type_embeddings": 2}
     weights = {}
-    for name in tensor_names(SMALL):
+    for name in list_tensor_names(SMALL):
         part = name.split(".")[-2]
         if part in rows:
             shape: tuple[int, ...] = (rows[part], SMALL.size)
@@ -82,7 +82,7 @@ def plain_bert(weights: dict[str, np.ndarray], ids: np.ndarray, mask: np.ndarray
 def test_the_graph_computes_what_bert_computes() -> None:
     weights = random_weights()
     session = onnxruntime.InferenceSession(
-        bert_model(weights, SMALL), providers=["CPUExecutionProvider"]
+        build_bert_model(weights, SMALL), providers=["CPUExecutionProvider"]
     )
     ids = np.random.default_rng(6).integers(0, 50, (5, 12))
     mask = np.ones((5, 12), np.int64)

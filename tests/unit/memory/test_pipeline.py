@@ -12,7 +12,7 @@ from memory_setting import NAN, BrokenEmbedder, LetterEmbedder, opened
 
 from holdfast.errors import EmbeddingFailed
 from holdfast.memory import InMemoryStorage, MemoryManager, StaticEmbedder
-from holdfast.memory.embedder import packed
+from holdfast.memory.embedder import pack_vector
 from holdfast.memory.pipeline import EmbeddingPipeline
 from holdfast.testing import FakeClock
 
@@ -75,7 +75,7 @@ async def test_a_memory_that_the_embedder_fails_on_holds_up_no_other() -> None:
     all_tried = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
-        if len(await storage.unembedded("letters/1", 100)) == 1:
+        if len(await storage.list_unembedded("letters/1", 100)) == 1:
             all_tried.set()
         await clock.sleep(seconds)
 
@@ -132,9 +132,9 @@ async def test_names_of_speakers_are_not_part_of_the_meaning() -> None:
 
 
 def test_a_vector_is_kept_as_a_direction() -> None:
-    assert packed([3.0, 4.0], 2, "m") == packed([30.0, 40.0], 2, "m")
+    assert pack_vector([3.0, 4.0], 2, "m") == pack_vector([30.0, 40.0], 2, "m")
     with pytest.raises(EmbeddingFailed) as caught:
-        packed([1e308, 1e308], 2, "m")
+        pack_vector([1e308, 1e308], 2, "m")
     assert caught.value.code == "memory.embedding"
 
 

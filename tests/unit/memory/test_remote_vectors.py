@@ -312,7 +312,7 @@ async def test_a_missing_package_costs_no_memory(
     def missing() -> None:
         raise MissingExtra(what="MiniLM", package="onnxruntime", extra="embeddings")
 
-    monkeypatch.setattr(minilm, "_installed", missing)
+    monkeypatch.setattr(minilm, "_find_installed", missing)
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "minilm")
     with capture_logs() as lines:
         async with AsyncClient(tmp_path) as client:

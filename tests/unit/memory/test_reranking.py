@@ -113,9 +113,9 @@ async def test_a_score_stays_within_the_sum_of_the_weights() -> None:
     rules = MemoryRules(rerank=False)
     async with opened(STATIC, rules=rules) as manager:
         first = {entry.id: entry for entry in await told(manager, "When did Bea get a puppy?")}
-        manager._searcher._weights = MemoryRules().weighting
+        manager._searcher._weights = MemoryRules().compute_weights
         again = await manager.search_memory("s", "When did Bea get a puppy?")
-    weights = MemoryRules().weighting().reranking.static
+    weights = MemoryRules().compute_weights().reranking.static
     names = RerankWeights.__struct_fields__
     high = sum(max(getattr(weights, name), 0.0) for name in names)
     low = sum(min(getattr(weights, name), 0.0) for name in names)

@@ -183,7 +183,7 @@ class AddressedEmbedder(LetterEmbedder):
 
 
 class UnreadableStorage(SqliteMemoryStorage):
-    async def spaces(self) -> list[VectorSpace]:
+    async def list_spaces(self) -> list[VectorSpace]:
         raise StorageError(path="", detail="it cannot be read")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.memory import InMemoryStorage, MemoryManager, MemoryOptions, NoEmbedder
-from holdfast.memory.times import NamedTime, named_times
+from holdfast.memory.times import NamedTime, find_named_times
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from holdfast.memory.times import NamedTime, named_times
     ],
 )
 def test_months_and_days_are_read(text: str, wanted: list[NamedTime]) -> None:
-    assert list(named_times(text)) == wanted
+    assert list(find_named_times(text)) == wanted
 
 
 async def test_what_was_said_then_comes_first_and_the_score_says_so() -> None:

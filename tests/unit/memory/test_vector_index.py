@@ -52,7 +52,7 @@ def test_the_nearest_by_signs_hold_the_nearest(dimension: int) -> None:
     others = [unit(dimension) for _ in range(2_000)]
     index.apply([change(row, row, one) for row, one in enumerate([*near, *others], 1)])
     everybody = np.ones(index.count, bool)
-    exact = index.cosines(query, np.arange(index.count))
+    exact = index.compute_cosines(query, np.arange(index.count))
     best = set(np.argsort(-exact)[:20].tolist())
     chosen = index.nearest(query, everybody, 200)
     assert best <= set(chosen.tolist())

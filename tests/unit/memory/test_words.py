@@ -6,7 +6,7 @@ import pytest
 from memory_setting import opened
 
 from holdfast.memory import NoEmbedder
-from holdfast.memory.words import match_expression, place_word, query_words, without_names
+from holdfast.memory.words import match_expression, name_place, query_words, without_names
 
 # A sentence about a cat or a house in forty languages, and a word to find it by.
 SENTENCES = {
@@ -94,7 +94,7 @@ async def test_the_syntax_of_the_index_is_never_obeyed(query: str) -> None:
 
 
 def test_every_word_of_a_query_is_quoted() -> None:
-    expression = match_expression([place_word("t")], query_words('say "hi" OR place:x*'))
+    expression = match_expression([name_place("t")], query_words('say "hi" OR place:x*'))
     outside = "".join(expression.split('"')[::2])
     assert set(outside.split()) <= {"{place}", ":", "(", "()", "OR", ")", "AND", "{own", "before}"}
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import DelegationRefused, UsageError
 from holdfast.journal import Journal, MemoryStore
 from holdfast.orchestration.delegation import Census, DelegationLimits
-from holdfast.orchestration.delegation.child import derived_id
+from holdfast.orchestration.delegation.child import derive_id
 from holdfast.runs.children import CHILDREN
 from holdfast.runs.lineage import Lineage
 
@@ -19,8 +19,8 @@ def test_limit_that_lets_nothing_run_is_refused(field: str) -> None:
 
 
 def test_ids_follow_from_the_key_and_nothing_else() -> None:
-    assert derived_id("run", "a") == derived_id("run", "a")
-    assert len({derived_id(kind, key) for kind in ("run", "ses") for key in ("a", "b")}) == 4
+    assert derive_id("run", "a") == derive_id("run", "a")
+    assert len({derive_id(kind, key) for kind in ("run", "ses") for key in ("a", "b")}) == 4
 
 
 async def test_run_that_was_counted_is_not_counted_again() -> None:

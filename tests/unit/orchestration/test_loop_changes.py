@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.orchestration.loop import changes
-from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
+from holdfast.orchestration.loop.changes import Snapshot, list_deltas, merge_deltas, take_snapshot
 from holdfast.tools import Workspace
 
 
@@ -32,7 +32,7 @@ def test_added_changed_and_removed_files_are_found_with_their_lines(place: Path)
     before = take_snapshot(workspace)
     change(place)
     after = take_snapshot(workspace, before=before)
-    found = deltas(before, after, {})
+    found = list_deltas(before, after, {})
     assert [(f.path, f.change, f.added, f.removed) for f in found] == [
         ("added.bin", "added", 0, 0),
         ("changed.txt", "changed", 2, 1),
@@ -47,8 +47,8 @@ def test_a_change_that_was_told_is_not_told_again(place: Path) -> None:
     before = take_snapshot(workspace)
     change(place)
     after = take_snapshot(workspace)
-    known = {found.path: found for found in deltas(before, after, {})}
-    assert deltas(before, after, known) == []
+    known = {found.path: found for found in list_deltas(before, after, {})}
+    assert list_deltas(before, after, known) == []
 
 
 def test_what_was_changed_and_changed_back_is_no_change_in_the_end(place: Path) -> None:
@@ -56,11 +56,11 @@ def test_what_was_changed_and_changed_back_is_no_change_in_the_end(place: Path) 
     first = take_snapshot(workspace)
     (place / "kept.txt").write_text("other\n")
     second = take_snapshot(workspace)
-    there = deltas(first, second, {})
+    there = list_deltas(first, second, {})
     (place / "kept.txt").write_text("kept\n")
     third = take_snapshot(workspace)
-    back = deltas(second, third, {found.path: found for found in there})
-    assert overall([*there, *back], third.files) == []
+    back = list_deltas(second, third, {found.path: found for found in there})
+    assert merge_deltas([*there, *back], third.files) == []
 
 
 def test_hidden_directories_and_git_are_left_out(place: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.orchestration.workflows.schema import check_schema, mistakes
+from holdfast.orchestration.workflows.schema import check_schema, list_mistakes
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ SCHEMAS = st.recursive(
 def test_the_check_agrees_with_the_standard(schema: dict[str, object], value: object) -> None:
     assert check_schema(schema) == []
     validator = jsonschema.Draft202012Validator(schema)
-    assert (mistakes(value, schema) == []) == validator.is_valid(value)
+    assert (list_mistakes(value, schema) == []) == validator.is_valid(value)

@@ -157,9 +157,9 @@ def test_redacted_facts_keep_their_meaning() -> None:
 def test_unused_approval_expires_and_a_used_one_stays() -> None:
     row = fold(asked(), said())
     assert row is not None
-    assert (row.status_at(NOW), row.status_at(NOW + 60)) == ("approved", "expired")
+    assert (row.find_status_at(NOW), row.find_status_at(NOW + 60)) == ("approved", "expired")
     used = fold(asked(), said(), USED)
-    assert used is not None and used.status_at(NOW + 600) == "used"
+    assert used is not None and used.find_status_at(NOW + 600) == "used"
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ from holdfast.policy import (
     compare,
     decide,
     explain,
+    is_same_permission,
     load_policies,
-    same_permission,
 )
 from holdfast.policy.approvals import APPROVALS, Approval, ApprovalBook, Vote, seal
 from holdfast.policy.commands import classify_argv
 from holdfast.policy.events import ApprovalAnswered
-from holdfast.policy.file_events import violation
-from holdfast.policy.network import hidden_addresses
-from holdfast.policy.patterns import fixed_words
+from holdfast.policy.file_events import make_violation
+from holdfast.policy.network import list_hidden_addresses
+from holdfast.policy.patterns import list_fixed_words
 from holdfast.policy.shared_budget import TENANTS
 from holdfast.policy.yaml_file import parse_yaml
 from holdfast.sessions import PermissionRule
@@ -43,8 +43,8 @@ def rules(*written: tuple[str, str, str]) -> RuleSet:
 
 
 def test_names_are_the_same_whatever_joins_their_words() -> None:
-    assert same_permission("web_fetch", "Web-Fetch")
-    assert not same_permission("web", "fetch")
+    assert is_same_permission("web_fetch", "Web-Fetch")
+    assert not is_same_permission("web", "fetch")
 
 
 def test_letters_that_no_bundle_knows_are_told() -> None:
@@ -68,7 +68,7 @@ def test_unknown_options_of_an_open_program_pass() -> None:
     ],
 )
 def test_fixed_words_stand_before_the_first_wildcard(pattern: str, words: tuple[str, ...]) -> None:
-    assert fixed_words(pattern) == words
+    assert list_fixed_words(pattern) == words
 
 
 def test_explanation_is_written_for_people() -> None:
@@ -91,7 +91,7 @@ def test_explanation_is_written_for_people() -> None:
     ],
 )
 def test_addresses_inside_addresses_are_found(text: str, inside: set[str]) -> None:
-    assert {str(one) for one in hidden_addresses(ip_address(text))} == inside
+    assert {str(one) for one in list_hidden_addresses(ip_address(text))} == inside
 
 
 def test_range_of_addresses_that_is_none_is_told_with_its_line(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_two_policies_are_compared_call_by_call() -> None:
 
 def test_place_that_was_not_written_has_the_line_around_it() -> None:
     read = parse_yaml("a:\n  b: 1\n")
-    assert read.line_of(("a", "b", "c")) == 2
+    assert read.find_line(("a", "b", "c")) == 2
 
 
 def test_number_that_cannot_be_read_is_a_mistake_with_its_line() -> None:
@@ -124,15 +124,15 @@ def test_number_that_cannot_be_read_is_a_mistake_with_its_line() -> None:
 
 def test_what_is_allowed_is_no_violation_and_a_default_that_denies_is_the_agents() -> None:
     request = CallRequest(permission="read", targets=("a",), default="deny")
-    found = violation(request, decide(request))
+    found = make_violation(request, decide(request))
     assert found is not None and found.source == "agent"
-    assert violation(request, decide(request, agent=rules(("read", "*", "allow")))) is None
+    assert make_violation(request, decide(request, agent=rules(("read", "*", "allow")))) is None
 
 
 def test_highest_source_of_a_refusal_is_named() -> None:
     request = CallRequest(permission="read", targets=("a", "b"))
     deny = rules(("read", "*", "deny"))
-    found = violation(request, decide(request, deny, agent=deny))
+    found = make_violation(request, decide(request, deny, agent=deny))
     assert found is not None and (found.source, found.targets) == ("ceiling", ("a", "b"))
 
 
@@ -157,7 +157,7 @@ async def test_run_that_held_nothing_releases_nothing() -> None:
     async with Journal(MemoryStore(projections=(TENANTS,))) as journal:
         budget = SharedBudget(journal, "north", Budget(max_calls=1), owner="me")
         await budget.release_run("run_x")
-        assert await journal.last_seq() == 0
+        assert await journal.read_last_seq() == 0
 
 
 async def test_answer_that_settled_an_approval_is_found_in_the_journal() -> None:

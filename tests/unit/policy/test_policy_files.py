@@ -68,25 +68,25 @@ def folder(tmp_path):
 
 def verdict(bundle, tool, agent="executor", kind="none", target="*"):
     request = CallRequest(permission=tool, targets=(target,), target_kind=kind, default="allow")
-    return decide(request, bundle.ceiling_for(agent)).action
+    return decide(request, bundle.find_ceiling(agent)).action
 
 
 def test_files_of_the_specification_are_read(folder):
     bundle = load_policies(folder, is_net_allowed=True)
-    assert bundle.command_prefixes("executor") == (
+    assert bundle.list_command_prefixes("executor") == (
         ("git", "status"),
         ("git", "diff"),
         ("ls",),
         ("pytest",),
     )
-    assert bundle.command_prefixes("reviewer") == ()
-    assert bundle.command_prefixes("builder") == ((),)
-    assert bundle.limits_for("executor").max_tool_calls == 100
-    assert bundle.limits_for("executor").max_tokens == 200_000
-    assert bundle.limits_for("nobody").max_tool_calls == 50
+    assert bundle.list_command_prefixes("reviewer") == ()
+    assert bundle.list_command_prefixes("builder") == ((),)
+    assert bundle.compute_limits("executor").max_tool_calls == 100
+    assert bundle.compute_limits("executor").max_tokens == 200_000
+    assert bundle.compute_limits("nobody").max_tool_calls == 50
     assert bundle.budgets.max_cost_usd == 5.0
-    assert bundle.network_rules.rate_for("api.test") == 5
-    assert bundle.network_rules.rate_for("www.example.org") == 30
+    assert bundle.network_rules.find_rate("api.test") == 5
+    assert bundle.network_rules.find_rate("www.example.org") == 30
     assert all(result.is_met for result in bundle.run_tests())
     assert len(bundle.run_tests()) == 6
 
@@ -267,7 +267,7 @@ def test_test_that_is_not_met_says_what_was_found(folder):
 
 def test_request_of_a_test_knows_its_kind(folder):
     bundle = load_policies(folder)
-    kinds = {request_of(one).target_kind for _, _, one in bundle.expectations()}
+    kinds = {request_of(one).target_kind for _, _, one in bundle.list_expectations()}
     assert kinds == {"command", "none", "host", "path"}
 
 
@@ -297,5 +297,5 @@ def test_date_is_read_as_it_was_written(folder):
 def test_ceilings_of_many_agents_do_not_pile_up(folder):
     bundle = load_policies(folder)
     for number in range(600):
-        bundle.ceiling_for(f"agent{number}")
+        bundle.find_ceiling(f"agent{number}")
     assert len(bundle._ceilings) <= 256

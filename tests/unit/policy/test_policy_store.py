@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import PolicyInvalid
 from holdfast.journal import SYSTEM_SESSION, Journal, MemoryStore
 from holdfast.policy import CallRequest, PolicyStore, decide
-from holdfast.policy.file_events import PolicyReloadRequested, violation
+from holdfast.policy.file_events import PolicyReloadRequested, make_violation
 
 REQUEST = CallRequest(permission="bash", targets=("ls",), target_kind="command", default="allow")
 
@@ -31,7 +31,7 @@ async def facts(journal):
 
 
 def judge(bundle):
-    return decide(REQUEST, bundle.ceiling_for("a"), policy_version=bundle.version)
+    return decide(REQUEST, bundle.find_ceiling("a"), policy_version=bundle.version)
 
 
 async def test_load_and_reload_are_journalled_with_their_versions(folder, journal):
@@ -148,8 +148,8 @@ async def test_refusal_by_the_ceiling_is_a_violation(folder):
     store = PolicyStore(folder)
     bundle = await store.load()
     request = CallRequest(permission="write", targets=("x",), target_kind="path", default="allow")
-    refused = decide(request, bundle.ceiling_for("a"), policy_version=bundle.version)
-    fact = violation(request, refused, agent="a")
+    refused = decide(request, bundle.find_ceiling("a"), policy_version=bundle.version)
+    fact = make_violation(request, refused, agent="a")
     assert fact is not None
     assert (fact.permission, fact.targets, fact.policy_version) == ("write", ("x",), bundle.version)
-    assert violation(REQUEST, judge(bundle)) is None
+    assert make_violation(REQUEST, judge(bundle)) is None

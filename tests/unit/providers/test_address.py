@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.providers.address import plain_address
+from holdfast.providers.address import strip_address
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from holdfast.providers.address import plain_address
     ],
 )
 def test_an_address_is_spelled_in_one_way(url: str, plain: str) -> None:
-    assert plain_address(url) == plain
-    assert plain_address(plain) == plain
+    assert strip_address(url) == plain
+    assert strip_address(plain) == plain

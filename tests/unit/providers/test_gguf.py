@@ -11,7 +11,7 @@ from tiny_gguf import write_tiny_gguf
 from holdfast.errors import LLMError, MissingExtra, UsageError
 from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.gguf import GgufModel, check_gguf
-from holdfast.providers.gguf_header import trained_window
+from holdfast.providers.gguf_header import read_trained_window
 from holdfast.providers.json_schema import fits
 from holdfast.providers.model import Finished, ModelRequest
 from holdfast.providers.tool_modes import ToolModeModel
@@ -81,7 +81,7 @@ WINDOW = text("llama.context_length") + struct.pack("<II", 4, 32_768)
 def test_the_window_is_found_among_other_values(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(header(NAME, TAGS, SCORES, FLAG, WINDOW))
-    assert trained_window(path) == 32_768
+    assert read_trained_window(path) == 32_768
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_window_is_found_among_other_values(tmp_path: Path) -> None:
 def test_a_strange_header_says_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(content)
-    assert trained_window(path) is None
+    assert read_trained_window(path) is None
 
 
 def test_a_model_gets_its_own_window_within_bounds(tmp_path: Path) -> None:

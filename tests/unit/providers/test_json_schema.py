@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.json_schema import MAX_PROBLEMS, fits, problems
+from holdfast.providers.json_schema import MAX_PROBLEMS, fits, list_problems
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -36,7 +36,7 @@ PERSON: dict[str, Any] = {
      {"map": {"x": 1}}],
 )  # fmt: skip
 def test_what_fits_has_no_problems(change: dict[str, Any]) -> None:
-    assert problems({"name": "ann", **change}, PERSON) == []
+    assert list_problems({"name": "ann", **change}, PERSON) == []
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_what_fits_has_no_problems(change: dict[str, Any]) -> None:
      ({"map": {"x": "y"}}, "map.x"), ({"map": {"x": 1, "y": 2}}, "map"), ({"other": 1}, "other")],
 )  # fmt: skip
 def test_what_does_not_fit_is_told_with_its_place(change: dict[str, Any], place: str) -> None:
-    found = problems({"name": "ann", **change}, PERSON)
+    found = list_problems({"name": "ann", **change}, PERSON)
     assert found
     assert found[0].startswith(f"{place}:")
 
 
 def test_a_missing_field_and_a_wrong_whole_are_told() -> None:
-    assert problems({}, PERSON) == ["name: is missing"]
-    assert problems([], PERSON) == ["the value: must be object"]
+    assert list_problems({}, PERSON) == ["name: is missing"]
+    assert list_problems([], PERSON) == ["the value: must be object"]
 
 
 def test_circles_and_broken_references_end() -> None:
@@ -67,12 +67,12 @@ def test_circles_and_broken_references_end() -> None:
     for _ in range(100):
         deep = [deep]
     nested = {"$defs": {"n": {"items": {"$ref": "#/$defs/n"}}}, "$ref": "#/$defs/n"}
-    assert "nested too deeply" in problems(deep, nested)[0]
+    assert "nested too deeply" in list_problems(deep, nested)[0]
 
 
 def test_the_list_of_problems_is_bounded() -> None:
     schema = {"type": "array", "items": {"type": "string"}}
-    assert len(problems(list(range(1000)), schema)) == MAX_PROBLEMS
+    assert len(list_problems(list(range(1000)), schema)) == MAX_PROBLEMS
 
 
 def test_a_broken_pattern_checks_nothing() -> None:
@@ -82,7 +82,7 @@ def test_a_broken_pattern_checks_nothing() -> None:
 def test_no_pattern_takes_longer_than_the_text_is_long() -> None:
     schema = {"type": "string", "pattern": "^(a+)+$"}
     assert fits("a" * 900, schema)
-    assert problems("a" * 900 + "!", schema) == ["the value: must match ^(a+)+$"]
+    assert list_problems("a" * 900 + "!", schema) == ["the value: must match ^(a+)+$"]
 
 
 def test_what_only_a_slow_engine_could_match_is_not_checked() -> None:
@@ -93,4 +93,4 @@ def test_alternatives_without_end_are_a_problem(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("holdfast.providers.json_schema.MAX_STEPS", 10_000)
     again = {"$ref": "#/$defs/both"}
     schema = {"$defs": {"both": {"anyOf": [again, again]}}, **again}
-    assert problems(1, schema) == ["the value: cannot be checked within 10000 steps"]
+    assert list_problems(1, schema) == ["the value: cannot be checked within 10000 steps"]

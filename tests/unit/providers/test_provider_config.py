@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from holdfast.errors import ConfigError
 from holdfast.providers.config import ProviderConfig, is_loopback, looks_like_secret, make_config
-from holdfast.providers.presets import presets
+from holdfast.providers.presets import list_presets
 
 KEY = "sk-proj-Ab3dEf6hIj9kLmN0pQrS"
 URL = "https://api.example.com/v1"
@@ -89,16 +89,16 @@ def test_plain_http_to_another_machine_is_warned_about() -> None:
 
 def test_tool_modes_are_set_per_model_or_for_all() -> None:
     config = make_config(name="m", base_url=URL, tool_modes={"small": "prompted", "*": "native"})
-    assert config.tool_mode_for("small") == "prompted"
-    assert config.tool_mode_for("large") == "native"
-    assert make_config(name="m", base_url=URL).tool_mode_for("x") is None
+    assert config.choose_tool_mode("small") == "prompted"
+    assert config.choose_tool_mode("large") == "native"
+    assert make_config(name="m", base_url=URL).choose_tool_mode("x") is None
 
 
 def test_every_preset_is_there_and_sound() -> None:
     wanted = {"openai", "anthropic", "lmstudio", "ollama", "llamacpp", "vllm", "openrouter", "groq",
               "mistral", "deepseek", "gemini", "gguf", "litellm", "offline"}  # fmt: skip
-    assert set(presets()) == wanted
-    for config in presets().values():
+    assert set(list_presets()) == wanted
+    for config in list_presets().values():
         assert ProviderConfig.model_validate(config.model_dump()) == config
         assert config.base_url.startswith("http://127.0.0.1:") == (
             config.is_local and config.is_http

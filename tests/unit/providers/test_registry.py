@@ -312,7 +312,7 @@ async def test_a_key_goes_with_its_address_and_not_with_a_name() -> None:
     known = registry(None)
     config = make_config(name="mine", base_url="https://Host.example/v1/", key_env="MINE_API_KEY")
     await known.add_provider(config)
-    same = await known.endpoint_at("https://host.example:443/v1", name="earlier")
+    same = await known.find_endpoint_at("https://host.example:443/v1", name="earlier")
     assert (same.provider, same.key_env) == ("earlier", "MINE_API_KEY")
     for other in (
         "http://host.example/v1",
@@ -321,7 +321,7 @@ async def test_a_key_goes_with_its_address_and_not_with_a_name() -> None:
         "https://host.example.evil.example/v1",
         "https://host.example@evil.example/v1",
     ):
-        found = await known.endpoint_at(other, name="mine")
-        assert (found.key_env, found.auth_headers()) == ("", {}), other
+        found = await known.find_endpoint_at(other, name="mine")
+        assert (found.key_env, found.make_auth_headers()) == ("", {}), other
     with pytest.raises(ConfigError):
-        await known.endpoint_at("file:///etc/passwd", name="mine")
+        await known.find_endpoint_at("file:///etc/passwd", name="mine")

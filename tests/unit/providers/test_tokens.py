@@ -14,10 +14,10 @@ from holdfast.messages import (
     ToolSpec,
 )
 from holdfast.providers import vocabulary
-from holdfast.providers.image_size import image_size
+from holdfast.providers.image_size import measure_image
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.tokens import TokenCount, TokenCounter, estimate_tokens
-from holdfast.providers.vocabulary import find_counter, vocabulary_of
+from holdfast.providers.vocabulary import choose_vocabulary, find_counter
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
@@ -74,7 +74,7 @@ def test_known_texts_have_their_known_counts(text, o200k, cl100k):
     ],
 )
 def test_the_vocabulary_follows_from_the_name_of_the_model(model, expected):
-    assert vocabulary_of(model) == expected
+    assert choose_vocabulary(model) == expected
 
 
 def test_texts_are_exact_for_known_vocabularies_and_marked_estimates_for_others():
@@ -234,7 +234,7 @@ def test_usage_is_counted_when_the_provider_reports_none():
     ],
 )
 def test_the_size_of_an_image_is_read_from_its_head(data, expected):
-    assert image_size(data) == expected
+    assert measure_image(data) == expected
 
 
 def test_a_result_that_failed_half_way_counts_with_all_that_it_says() -> None:

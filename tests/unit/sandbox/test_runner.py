@@ -405,13 +405,13 @@ async def test_a_runner_beside_has_rights_of_its_own_and_ends_with_the_first(roo
     extra = tmp_path / "extra"
     extra.mkdir()
     async with running(root, level, profile="read-only") as runner:
-        beside = runner.beside("workspace-write", writable=(str(extra),))
-        assert beside is runner.beside("workspace-write", writable=(str(extra),))
+        beside = runner.open_beside("workspace-write", writable=(str(extra),))
+        assert beside is runner.open_beside("workspace-write", writable=(str(extra),))
         assert (await run(runner, "touch new")).exit_code
         assert (await run(beside, "touch new")).exit_code == 0
         assert (await run(beside, f"touch {extra}/new")).exit_code == 0
         assert beside.profile == "workspace-write"
-        other = runner.beside("read-only", workspace=Workspace(extra))
+        other = runner.open_beside("read-only", workspace=Workspace(extra))
         assert await output(other, "ls") == "new\n"
     assert (extra / "new").exists()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.sandbox.launcher.seccomp import build_filter, network_families
+from holdfast.sandbox.launcher.seccomp import build_filter, list_network_families
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 CHILD = """
@@ -143,7 +143,7 @@ def test_usual_modes_are_set_by_every_call_but_the_one_that_cannot_be_looked_int
 
 
 def test_families_are_allowed_one_by_one(tmp_path):
-    families = network_families(has_network=True, has_unix=False)
+    families = list_network_families(has_network=True, has_unix=False)
     found = under(tmp_path, families=families)
     assert found["inet"]
     assert not found["unix"]
@@ -155,7 +155,7 @@ def test_named_processes_are_out_of_reach(tmp_path):
 
 
 def test_a_filter_fits_the_pipe_that_carries_it():
-    families = network_families(has_network=True, has_unix=True)
+    families = list_network_families(has_network=True, has_unix=True)
     program = build_filter(families=families, can_signal=False, can_change_metadata=False)
     assert len(program) % 8 == 0
     assert len(program) < 4096

@@ -75,7 +75,7 @@ async def test_end_of_the_program_is_noticed_with_its_complaints(tmp_path):
         assert await stream.read_line() == b""
         async with asyncio.timeout(20):
             await stream.ended.wait()
-        assert await stream.complaints() == "broken\n"
+        assert await stream.read_complaints() == "broken\n"
 
 
 async def test_program_that_is_not_there_says_so(tmp_path):
@@ -83,7 +83,7 @@ async def test_program_that_is_not_there_says_so(tmp_path):
         assert await stream.read_line() == b""
         async with asyncio.timeout(20):
             await stream.ended.wait()
-        assert "not found" in await stream.complaints()
+        assert "not found" in await stream.read_complaints()
 
 
 async def test_line_that_is_too_long_is_an_error_and_not_kept(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox import PathRules
-from holdfast.sandbox.unreadable import MOST, unreadable
+from holdfast.sandbox.unreadable import MOST, report_unreadable
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def found(root: Path, **rules: tuple[str, ...]) -> list[str]:
-    paths = unreadable(str(root), PathRules(**rules))
+    paths = report_unreadable(str(root), PathRules(**rules))
     return sorted(str(Path(path).relative_to(root)) for path in paths)
 
 

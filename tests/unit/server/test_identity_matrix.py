@@ -333,7 +333,7 @@ async def test_a_role_may_what_its_scopes_say_and_nothing_else(tmp_path: Path, r
 
 async def test_what_is_another_users_does_not_exist(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
-        before = await made.runtime.sessions.last_number(made.ids["session_id"])
+        before = await made.runtime.sessions.find_last_number(made.ids["session_id"])
         for endpoint in ENDPOINTS:
             status, body, given = await made.send(endpoint, made.keys["bob"], made.ids)
             cell = (endpoint.method, endpoint.path, status, body[:300])
@@ -352,7 +352,7 @@ async def test_what_is_another_users_does_not_exist(tmp_path: Path) -> None:
             if endpoint.name not in BEGINS:
                 for value in set(made.ids.values()) - set(map(str, given.values())):
                     assert value.encode() not in body or named, cell
-        assert await made.runtime.sessions.last_number(made.ids["session_id"]) == before
+        assert await made.runtime.sessions.find_last_number(made.ids["session_id"]) == before
         # The same requests of Ada herself find what is there.
         for path in ("sessions/{session_id}", "runs/{run_id}", "approvals/{approval_id}",
                      "memory/{memory_id}", "sessions/{session_id}/messages"):  # fmt: skip
@@ -367,7 +367,7 @@ async def test_what_is_another_users_does_not_exist(tmp_path: Path) -> None:
 
 async def test_what_is_another_tenants_does_not_exist(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
-        before = await made.runtime.sessions.last_number(made.ids["session_id"])
+        before = await made.runtime.sessions.find_last_number(made.ids["session_id"])
         for endpoint in ENDPOINTS:
             if endpoint.name in ("runs.children", "runs.cancel_children", "memory.forget"):
                 # They take what nobody has, too, and find nothing.
@@ -386,7 +386,7 @@ async def test_what_is_another_tenants_does_not_exist(tmp_path: Path) -> None:
                 assert status in expected, cell
             else:
                 assert status not in (401, 403) and status < 500, cell
-        assert await made.runtime.sessions.last_number(made.ids["session_id"]) == before
+        assert await made.runtime.sessions.find_last_number(made.ids["session_id"]) == before
         # Nothing of the operator's is in the files of the other tenant, nor the other way round.
         for file in (tmp_path / "state" / "tenants" / "acme").rglob("*"):
             assert not file.is_file() or MARK.encode() not in file.read_bytes(), file

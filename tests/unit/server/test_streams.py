@@ -216,7 +216,7 @@ async def test_a_follower_who_falls_behind_reads_the_store_and_misses_nothing(
     _, more = await server.ask(
         "POST", f"/v1/sessions/{run.session_id}/messages", {"role": "user", "content": "x"}
     )
-    last = await runtime.journal.last_seq()
+    last = await runtime.journal.read_last_seq()
     all_of_it.append(first[0])
     while all_of_it[-1].seq < last:
         all_of_it.append(await anext(feed))

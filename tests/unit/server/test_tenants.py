@@ -49,7 +49,7 @@ async def test_tenants_have_records_sequences_and_events_of_their_own(tmp_path: 
         assert set(opened) == {"default", "one", "two"}
         # Each journal counts for itself, and agents of one do not work in the place of another.
         first, second = opened["one"], opened["two"]
-        assert await first.journal.last_seq() == await second.journal.last_seq()
+        assert await first.journal.read_last_seq() == await second.journal.read_last_seq()
         [session] = (await first.sessions.list_sessions()).items
         [other] = (await second.sessions.list_sessions()).items
         assert session.directory != other.directory

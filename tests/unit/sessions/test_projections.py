@@ -75,10 +75,10 @@ def test_a_fact_about_nothing_makes_no_row(table: Any, fact: Payload) -> None:
 
 
 def test_every_kind_that_a_table_folds_exists() -> None:
-    from holdfast.journal import known_kinds  # noqa: PLC0415
+    from holdfast.journal import list_known_kinds  # noqa: PLC0415
 
     for table in SESSION_PROJECTIONS:
-        assert table.kinds <= set(known_kinds())
+        assert table.kinds <= set(list_known_kinds())
         assert set(table.columns) <= set(table.row_type.__struct_fields__)
 
 
@@ -149,7 +149,7 @@ async def test_a_run_that_was_taken_meanwhile_is_left_alone(
     late: Any, queue: TurnQueue, session: Session
 ) -> None:
     keeper, slow = late
-    run = await slow.submit(session.id, is_for_anyone=True)
+    run = await slow.submit(session.id, is_for_any_process=True)
     keeper.first = lambda: queue.run(run.id, complete)
     assert await asyncio.wait_for(slow.drain(session.id, crash), 10) == 0
     assert (await queue.get(run.id)).status == "completed"

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import NotFound, SessionBusy, UsageError
 from holdfast.journal import NO_ORIGIN, Draft, Journal, Payload, verify
-from holdfast.journal.envelope import payload_digest
+from holdfast.journal.envelope import digest_payload
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import Message, TextPart
 from holdfast.sessions import Session, SessionManager
@@ -97,14 +97,14 @@ async def test_a_revert_makes_the_conversation_what_it_was(
     manager: SessionManager, session: Session
 ) -> None:
     a, b, c = await add(manager, session, "a", "b", "c")
-    before = await manager.last_number(session.id)
+    before = await manager.find_last_number(session.id)
     await manager.update_part(session.id, a.id, TextPart(id=a.parts[0].id, text="changed"))
     await manager.delete_message(session.id, b.id)
     await add(manager, session, "d")
     assert await texts(manager, session.id) == ["changed", "c", "d"]
     assert (await manager.revert_session(session.id, to=before)).message_count == 3
     assert await texts(manager, session.id) == ["a", "b", "c"]
-    reverted = await manager.last_number(session.id)
+    reverted = await manager.find_last_number(session.id)
     await add(manager, session, "e")
     assert await texts(manager, session.id) == ["a", "b", "c", "e"]
     # A revert can be reverted.
@@ -153,7 +153,7 @@ async def test_reverts_of_a_lifetime_do_not_break_reading(
     for n in range(60):
         await add(manager, session, f"keep{n}", "drop")
         kept.append(f"keep{n}")
-        await manager.revert_session(session.id, to=await manager.last_number(session.id) - 1)
+        await manager.revert_session(session.id, to=await manager.find_last_number(session.id) - 1)
     found = await manager.get_session(session.id)
     assert len(found.hidden) == 60
     assert await texts(manager, session.id) == kept
@@ -191,7 +191,7 @@ async def test_a_fork_keeps_facts_of_kinds_that_nobody_here_knows(
         time=1.0,
         origin=NO_ORIGIN,
         payload=data,
-        payload_digest=payload_digest(data),
+        payload_digest=digest_payload(data),
         value=Payload(),
     )
     await journal.store.append(AppendRequest(session_id=session.id, drafts=(draft,), epoch=None))

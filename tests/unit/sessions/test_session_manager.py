@@ -26,7 +26,7 @@ from holdfast.sessions import (
     Session,
     SessionManager,
     SessionState,
-    allowed_states,
+    list_allowed_states,
 )
 from holdfast.testing import FakeClock
 from holdfast.turns import LeaseKeeper
@@ -191,7 +191,7 @@ async def test_only_legal_transitions_happen(
     manager: SessionManager, current: SessionState, wanted: SessionState
 ) -> None:
     session = await reach(manager, current)
-    assert (wanted in allowed_states(current)) == ((current, wanted) in LEGAL)
+    assert (wanted in list_allowed_states(current)) == ((current, wanted) in LEGAL)
     if (current, wanted) in LEGAL:
         changed = await manager.change_state(session.id, wanted, reason="because")
         assert (changed.state, changed.state_reason) == (wanted, "because")
@@ -296,4 +296,4 @@ async def test_a_message_that_waited_is_refused_when_the_session_was_closed_mean
 
 async def test_numbers_of_an_unknown_session_are_refused(manager: SessionManager) -> None:
     with pytest.raises(NotFound):
-        await manager.last_number("ses_unknown")
+        await manager.find_last_number("ses_unknown")

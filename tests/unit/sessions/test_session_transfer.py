@@ -23,7 +23,7 @@ from holdfast.journal import (
     SqliteStore,
     verify,
 )
-from holdfast.journal.envelope import chain_hash, make_header, payload_digest
+from holdfast.journal.envelope import digest_payload, hash_chain, make_header
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import TextPart
 from holdfast.sessions import (
@@ -58,7 +58,7 @@ async def note(journal: Journal, session_id: str, data: bytes) -> None:
         time=journal.clock.now(),
         origin=NO_ORIGIN,
         payload=data,
-        payload_digest=payload_digest(data),
+        payload_digest=digest_payload(data),
         value=Payload(),
     )
     await journal.store.append(AppendRequest(session_id=session_id, drafts=(draft,), epoch=None))
@@ -84,7 +84,7 @@ async def full(
     await manager.update_part(session.id, message.id, TextPart(id="p", text="part"))
     await note(journal, session.id, b'{"a": [1, 2.50, null], "b":"\\u00e9"}')
     await manager.delete_message(session.id, old.id)
-    await manager.revert_session(session.id, to=await manager.last_number(session.id) - 1)
+    await manager.revert_session(session.id, to=await manager.find_last_number(session.id) - 1)
     await manager.update_session(session.id, metadata={"k": {"deep": [1]}})
     await queue.submit(session.id, compose(session.id, "user", "still waits", clock.now()))
     return await manager.get_session(session.id)
@@ -183,7 +183,7 @@ def forge(data: bytes, change: Callable[[list[dict[str, Any]]], None]) -> bytes:
     for line in lines:
         payload = json.dumps(line["payload"], separators=(",", ":"), ensure_ascii=False).encode()
         keep = line.pop("keep_digest", None)
-        line["digest"] = keep or payload_digest(payload)
+        line["digest"] = keep or digest_payload(payload)
         fields = {k: v for k, v in line.items() if k not in ("n", "digest", "payload")}
         event = Event(
             seq=0,
@@ -195,7 +195,7 @@ def forge(data: bytes, change: Callable[[list[dict[str, Any]]], None]) -> bytes:
             payload_digest=line["digest"],
             payload=payload,
         )
-        line["hash"] = previous = chain_hash(previous, make_header(event))
+        line["hash"] = previous = hash_chain(previous, make_header(event))
         out.append(
             msgspec.json.encode(transfer.ExportedEvent(**{**line, "payload": msgspec.Raw(payload)}))
         )

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import ConfigError, UsageError
 from holdfast.settings import load_settings
-from holdfast.settings.guarded import unvouched_settings
+from holdfast.settings.guarded import make_unvouched_settings
 from holdfast.settings.load import vouch_for
 from holdfast.settings.unvouched import UnvouchedSettings
 
@@ -37,7 +37,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def watched(workspace: Path) -> UnvouchedSettings:
-    return unvouched_settings(load_settings().settings, workspace.parent / "state")
+    return make_unvouched_settings(load_settings().settings, workspace.parent / "state")
 
 
 def make(place: Path, text: str = OPEN_NET) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_names_another_state_directory_is_still_in_doubt(
 ) -> None:
     monkeypatch.delenv("AGENT_STATE_DIR")
     usual = load_settings().settings
-    gap = unvouched_settings(usual, usual.storage_path).begin([str(workspace)])
+    gap = make_unvouched_settings(usual, usual.storage_path).begin([str(workspace)])
     assert gap is not None
     make(workspace / ".env", "AGENT_STATE_DIR=elsewhere\n")
     gap.end()

@@ -9,7 +9,14 @@ import pytest
 from holdfast import Agent, AsyncClient
 from holdfast.errors import ConfigError
 from holdfast.settings import list_governing_places, load_settings
-from holdfast.skills import Skill, SkillLibrary, TrustStore, catalog_text, check_skill, parse_skill
+from holdfast.skills import (
+    Skill,
+    SkillLibrary,
+    TrustStore,
+    check_skill,
+    parse_skill,
+    render_catalog,
+)
 from holdfast.skills.skill import fill_in
 from holdfast.testing import ScriptedModel, tool_call
 
@@ -60,7 +67,7 @@ def test_skill_for_people_is_kept_from_models(value: str, is_for_people: bool):
     assert skill is not None
     assert not faults
     assert skill.is_for_people is is_for_people
-    assert bool(catalog_text([skill], max_chars=1_000)[0]) is not is_for_people
+    assert bool(render_catalog([skill], max_chars=1_000)[0]) is not is_for_people
 
 
 async def test_model_cannot_load_a_skill_for_people(tmp_path: Path):

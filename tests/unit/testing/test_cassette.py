@@ -18,8 +18,8 @@ from holdfast.testing.cassette_file import (
     CassetteFile,
     Exchange,
     Scrubber,
-    chunk_bytes,
     load,
+    read_chunk_bytes,
     record_request,
     record_response,
     save,
@@ -248,6 +248,6 @@ def test_whatever_was_recorded_is_read_back_as_it_was(tmp_path_factory, chunks, 
     save(path, tape)
     again = load(path)
     assert again == tape
-    assert b"".join(chunk_bytes(c) for c in again.exchanges[0].response.chunks) == scrub.data(
+    assert b"".join(read_chunk_bytes(c) for c in again.exchanges[0].response.chunks) == scrub.data(
         b"".join(chunks)
     )

@@ -4,7 +4,7 @@ from holdfast.clock import SYSTEM
 from holdfast.runs import Confinement
 from holdfast.runtime import ProcessEnvironment
 from holdfast.sandbox import Workspace
-from holdfast.testing import tool_context
+from holdfast.testing import make_tool_context
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def context(root):
-    return tool_context(
+    return make_tool_context(
         workspace=Workspace(root),
         session_id="ses_1",
         run_id="run_1",

@@ -10,10 +10,10 @@ from pathlib import Path
 from holdfast import AsyncClient
 from holdfast.artifacts import ArtifactActor
 from holdfast.clock import SYSTEM, Clock
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Payload
 from holdfast.messages import Message, ToolPart
-from holdfast.testing import tool_context
+from holdfast.testing import make_tool_context
 from holdfast.tools import Parked, Tool, ToolRegistry, Workspace
 from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.gate import Gate
@@ -38,8 +38,8 @@ class ToolRun:
         """Add the answer of a model that asks for these calls."""
         named = tuple(
             ToolPart(
-                id=new_id("prt"),
-                call_id=part.call_id or new_id("call"),
+                id=make_id("prt"),
+                call_id=part.call_id or make_id("call"),
                 tool=part.tool,
                 input=part.input,
                 raw_input=part.raw_input,
@@ -47,7 +47,7 @@ class ToolRun:
             for part in parts
         )
         message = Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id=self.session_id,
             run_id=self.turn.run.id,
             role="assistant",
@@ -101,7 +101,7 @@ async def open_run(
         run = await turns.submit(session.id)
         running = asyncio.create_task(turns.run(run.id, handler))
         turn = await asyncio.wait_for(begun, 10)
-        context = tool_context(
+        context = make_tool_context(
             workspace=Workspace(directory),
             session_id=session.id,
             run_id=run.id,

@@ -20,8 +20,8 @@ from holdfast.tools import (
     Tool,
     ToolContext,
     ToolResult,
-    host_target,
-    path_target,
+    make_host_target,
+    make_path_target,
     tool,
 )
 
@@ -508,10 +508,10 @@ def test_targets_name_what_a_call_touches(context, root):
     def targets(target, **arguments):
         return Tool.from_function(touch, target=target).targets(arguments, context.workspace)
 
-    assert targets(path_target("path"), path="x/../link") == ("real",)
-    assert targets(path_target("path"), path="/etc/passwd") == ("/etc/passwd",)
-    assert targets(host_target("url"), url="https://user@Example.com:1/x") == ("example.com",)
-    assert targets(host_target("url"), url="http://[broken") == ("",)
+    assert targets(make_path_target("path"), path="x/../link") == ("real",)
+    assert targets(make_path_target("path"), path="/etc/passwd") == ("/etc/passwd",)
+    assert targets(make_host_target("url"), url="https://user@Example.com:1/x") == ("example.com",)
+    assert targets(make_host_target("url"), url="http://[broken") == ("",)
     assert targets("url", url="abc") == ("abc",)
     assert Tool.from_function(touch).targets({}, context.workspace) == ("*",)
     many = Target(kind="text", resolve=lambda arguments, _: ["a", "b"])

@@ -7,7 +7,7 @@ import pytest
 from holdfast.policy import CallRequest, Rights, RuleSet
 from holdfast.sessions import PermissionRule
 from holdfast.tools.builtin import builtin_tools
-from holdfast.tools.gate import AutoConfirm, Gate, ToolPermissionFilter, default_action
+from holdfast.tools.gate import AutoConfirm, Gate, ToolPermissionFilter, choose_default_action
 
 
 def rules(*texts: str) -> RuleSet:
@@ -47,17 +47,17 @@ def test_denying_every_path_hides_every_file_tool():
 
 def test_what_holds_without_a_rule_depends_on_who_made_the_tool():
     tools = builtin_tools()
-    assert default_action(tools.get("read"), "built-in") == "allow"
-    assert default_action(tools.get("bash"), "built-in") == "ask"
-    assert default_action(tools.get("bash"), "project") == "ask"
-    assert default_action(tools.get("bash"), "agent") == "allow"
-    assert default_action(tools.get("read"), "project") == "allow"
-    assert [default_action(tools.get("read"), scope) for scope in ("mcp", "bundle", "")] == [
+    assert choose_default_action(tools.get("read"), "built-in") == "allow"
+    assert choose_default_action(tools.get("bash"), "built-in") == "ask"
+    assert choose_default_action(tools.get("bash"), "project") == "ask"
+    assert choose_default_action(tools.get("bash"), "agent") == "allow"
+    assert choose_default_action(tools.get("read"), "project") == "allow"
+    assert [choose_default_action(tools.get("read"), scope) for scope in ("mcp", "bundle", "")] == [
         "ask",
         "ask",
         "ask",
     ]
-    assert default_action(tools.get("externaldirectory"), "agent") == "ask"
+    assert choose_default_action(tools.get("externaldirectory"), "agent") == "ask"
     assert Gate(rights=Rights(), approver=AutoConfirm()).ceiling.rules == ()
 
 

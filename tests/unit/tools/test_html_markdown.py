@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.html_markdown import html_title, html_to_markdown
+from holdfast.tools.html_markdown import convert_html_to_markdown, find_html_title
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from holdfast.tools.html_markdown import html_title, html_to_markdown
     ],
 )
 def test_pages_become_markdown(html, markdown):
-    assert html_to_markdown(html, "https://h.test/") == markdown
+    assert convert_html_to_markdown(html, "https://h.test/") == markdown
 
 
 def test_title_is_found():
-    assert html_title("<head><TITLE>\n A  b </TITLE>") == "A b"
-    assert html_title("<p>none") == ""
+    assert find_html_title("<head><TITLE>\n A  b </TITLE>") == "A b"
+    assert find_html_title("<p>none") == ""
 
 
 TAGS = st.sampled_from(
@@ -43,4 +43,4 @@ TAGS = st.sampled_from(
 
 @given(st.lists(st.one_of(TAGS.map("<{}>".format), TAGS.map("</{}>".format), st.text(max_size=5))))
 def test_broken_markup_never_fails(pieces):
-    html_to_markdown("".join(pieces))
+    convert_html_to_markdown("".join(pieces))

@@ -20,7 +20,7 @@ from holdfast.tools.events import (
     ToolParked,
     ToolStarted,
 )
-from holdfast.tools.ledger import CallRecord, way_forward
+from holdfast.tools.ledger import CallRecord, choose_way_forward
 
 
 def charge_tool(effect="unsafe", found=None):
@@ -70,7 +70,7 @@ RESULT = ToolResult("charged before")
 )
 async def test_the_declared_effect_decides(context, tool_effect, record, way):
     definition = charge_tool(tool_effect, Reconciliation(verdict="unknown"))
-    assert isinstance(await way_forward(definition, record, context), way)
+    assert isinstance(await choose_way_forward(definition, record, context), way)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ async def test_the_declared_effect_decides(context, tool_effect, record, way):
 )
 async def test_a_tool_that_can_reconcile_is_asked(context, found, way):
     record = CallRecord(started=started("reconcile"))
-    answer = await way_forward(charge_tool("reconcile", found), record, context)
+    answer = await choose_way_forward(charge_tool("reconcile", found), record, context)
     assert isinstance(answer, way)
     if isinstance(answer, ways.AskPerson) and found.because:
         assert found.because in answer.question
@@ -108,7 +108,7 @@ async def test_a_tool_that_fails_to_reconcile_leaves_it_to_a_person(context, err
         """Charge the customer."""
         return f"charged {amount}"
 
-    answer = await way_forward(charge, CallRecord(started=started("reconcile")), context)
+    answer = await choose_way_forward(charge, CallRecord(started=started("reconcile")), context)
     assert isinstance(answer, ways.AskPerson)
 
 
@@ -124,19 +124,19 @@ async def test_a_tool_that_hangs_when_it_reconciles_leaves_it_to_a_person(contex
 
     record = CallRecord(started=started("reconcile"))
     async with asyncio.timeout(30):
-        assert isinstance(await way_forward(charge, record, context), ways.AskPerson)
+        assert isinstance(await choose_way_forward(charge, record, context), ways.AskPerson)
 
 
 async def test_answers_of_people_become_results(context):
     answered = ToolAnswered(call_id="c1", answered_by="ann", result=ToolResult("yes"))
-    known = await way_forward(charge_tool(), CallRecord(answered=answered), context)
+    known = await choose_way_forward(charge_tool(), CallRecord(answered=answered), context)
     assert known == ways.Known(ToolResult("yes"))
-    gone = await way_forward(
+    gone = await choose_way_forward(
         charge_tool(), CallRecord(started=started(), decided=decided("abort")), context
     )
     assert gone.result.is_error
     told = CallRecord(started=started(), decided=decided("happened", RESULT))
-    assert (await way_forward(charge_tool(), told, context)).result == RESULT
+    assert (await choose_way_forward(charge_tool(), told, context)).result == RESULT
 
 
 async def test_a_new_attempt_makes_old_words_void(tmp_path):

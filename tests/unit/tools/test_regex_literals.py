@@ -3,7 +3,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.regex_literals import required_literals
+from holdfast.tools.regex_literals import find_required_literals
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from holdfast.tools.regex_literals import required_literals
     ],
 )
 def test_literals_of(pattern, literals):
-    assert required_literals(pattern) == literals
+    assert find_required_literals(pattern) == literals
 
 
 ATOMS = st.sampled_from(
@@ -47,6 +47,6 @@ def test_whatever_matches_holds_one_of_the_literals(alternatives, text):
         found = regex.search(pattern, text)
     except regex.error:
         return
-    literals = required_literals(pattern)
+    literals = find_required_literals(pattern)
     if found and literals:
         assert any(literal in text for literal in literals)

@@ -89,10 +89,10 @@ def test_replacing_on_purpose_hides_the_layer_below_only_here():
     mine = session.register(make(version="0.1"), replace=True)
     assert session.get("echo") is mine
     assert builtin.get("echo").version == "1.0.0"
-    assert session.scope_of("echo") == "session"
+    assert session.find_scope("echo") == "session"
     session.unregister("echo")
-    assert session.scope_of("echo") == "built-in"
-    assert session.scope_of("nope") == ""
+    assert session.find_scope("echo") == "built-in"
+    assert session.find_scope("nope") == ""
 
 
 def test_what_was_replaced_is_out_of_reach_by_its_version_too():
@@ -111,7 +111,7 @@ def test_layer_is_the_same_until_something_below_changes():
     layer = registry.layer((own,), scope="agent")
     assert registry.layer((own,), scope="agent") is layer
     assert registry.layer((own,), scope="other") is not layer
-    assert (list(layer.tools), layer.scope_of("own")) == (["a", "own"], "agent")
+    assert (list(layer.tools), layer.find_scope("own")) == (["a", "own"], "agent")
     registry.register(make("b"))
     assert list(registry.layer((own,), scope="agent").tools) == ["a", "b", "own"]
     registry.register(make("o_wn"))

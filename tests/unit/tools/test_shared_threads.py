@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncClient, tool
-from holdfast.testing import tool_context
+from holdfast.testing import make_tool_context
 from holdfast.tools import Tool, ToolThreads
 from holdfast.tools.invocation import invoke
 
@@ -65,7 +65,7 @@ async def test_time_spent_waiting_for_a_thread_does_not_count_against_a_tool(
         """Answer at once."""
         return "at once"
 
-    context = tool_context(tmp_path, threads=threads)
+    context = make_tool_context(tmp_path, threads=threads)
     assert isinstance(quick, Tool)
     call = asyncio.create_task(invoke(quick, {}, context, limit_s=0.05))
     # Longer than its limit: it has not begun, so it cannot be late.

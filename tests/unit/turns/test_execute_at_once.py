@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import InvalidTransition
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import AppendRequest, Event, Journal, MemoryStore
 from holdfast.messages import Message
 from holdfast.redaction import Redactor
@@ -17,7 +17,7 @@ from holdfast.sessions import (
     Session,
     SessionManager,
     compose,
-    new_session,
+    make_new_session,
 )
 from holdfast.testing import FakeClock
 from holdfast.turns import (
@@ -48,7 +48,7 @@ async def execute(
         session.id,
         words(session, text),
         handler,
-        run_id=run_id or new_id("run"),
+        run_id=run_id or make_id("run"),
         is_new=not run_id,
         agent="build",
         options={"k": 1},
@@ -96,7 +96,7 @@ async def test_a_run_of_ones_own_name_exists_once(queue: TurnQueue, session: Ses
 async def test_what_waits_goes_first(
     queue: TurnQueue, elsewhere: TurnQueue, manager: SessionManager, session: Session
 ) -> None:
-    waiting = await elsewhere.submit(session.id, words(session, "first"), is_for_anyone=True)
+    waiting = await elsewhere.submit(session.id, words(session, "first"), is_for_any_process=True)
     order: list[str] = []
 
     async def note(turn: Turn) -> Outcome:
@@ -124,13 +124,13 @@ async def test_a_session_that_moves_meanwhile_is_queued_for(
     session: Session,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    last_number = manager.last_number
+    last_number = manager.find_last_number
     answers = iter([0])
 
     async def too_old(session_id: str) -> int:
         return next(answers, await last_number(session_id))
 
-    monkeypatch.setattr(manager, "last_number", too_old)
+    monkeypatch.setattr(manager, "find_last_number", too_old)
     assert (await execute(queue, session)).status == "completed"
 
 
@@ -274,7 +274,7 @@ async def test_only_a_lease_of_ones_own_is_forgone(
 async def test_a_session_begins_together_with_its_first_run(
     queue: TurnQueue, journal: Journal, manager: SessionManager
 ) -> None:
-    new = new_session("Errand", metadata={"k": "v"}, session_id="errand-1")
+    new = make_new_session("Errand", metadata={"k": "v"}, session_id="errand-1")
     begun: list[Session] = []
 
     async def look(turn: Turn) -> Outcome:
@@ -305,7 +305,7 @@ async def test_a_session_begins_together_with_its_first_run(
 async def test_a_session_that_began_before_is_used_as_it_is(
     queue: TurnQueue, manager: SessionManager
 ) -> None:
-    new = new_session("Errand", session_id="errand-1")
+    new = make_new_session("Errand", session_id="errand-1")
     await manager.create_session("Known", session_id="errand-1")
     for _ in range(2):
         work = queue.execute(

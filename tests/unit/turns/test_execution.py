@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import InvalidTransition, NotFound
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Journal
 from holdfast.sessions import Run, Session, SessionManager, compose
 from holdfast.turns import Outcome, Turn, TurnCompleted, TurnParked, TurnQueue
@@ -22,7 +22,7 @@ async def execute(queue: TurnQueue, session_id: str, seen: list[Turn]) -> Run:
         return TurnCompleted()
 
     message = compose(session_id, "user", "hello", 0.0)
-    work = queue.execute(session_id, message, note, run_id=new_id("run"), is_new=True)
+    work = queue.execute(session_id, message, note, run_id=make_id("run"), is_new=True)
     return await asyncio.wait_for(work, WAIT_S)
 
 
@@ -94,7 +94,7 @@ async def test_a_turn_that_somebody_queued_meanwhile_goes_first(
     seen: list[Turn] = []
     await execute(queue, session.id, seen)
     await queue.executor.look_up(session.id)
-    before = await elsewhere.submit(session.id, is_for_anyone=True)
+    before = await elsewhere.submit(session.id, is_for_any_process=True)
     run = await execute(queue, session.id, seen)
     assert [turn.run.id for turn in seen][1:] == [before.id, run.id]
     assert seen[1].session is None

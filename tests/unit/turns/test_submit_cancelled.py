@@ -67,6 +67,6 @@ async def test_what_is_cancelled_while_the_process_leaves_stays_interrupted() ->
     with pytest.raises(asyncio.CancelledError):
         await running
     assert (await queue.get("job")).status == "running"
-    assert [one.id for one in await manager.interrupted_runs()] == ["job"]
+    assert [one.id for one in await manager.list_interrupted_runs()] == ["job"]
     await queue.close()
     keeper.close()

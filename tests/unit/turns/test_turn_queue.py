@@ -130,12 +130,12 @@ async def test_unknown_runs_and_bad_calls_are_refused(queue: TurnQueue, session:
 async def test_a_run_that_a_handler_cannot_execute_stays_for_one_who_can(
     queue: TurnQueue, session: Session
 ) -> None:
-    first = await queue.submit(session.id, agent="somebody", is_for_anyone=True)
+    first = await queue.submit(session.id, agent="somebody", is_for_any_process=True)
     second = await queue.submit(session.id)
 
     async def only_mine(turn: Turn) -> Outcome:
         if turn.run.id != second.id:
-            raise turn.in_the_way()
+            raise turn.make_in_the_way()
         return TurnCompleted()
 
     with pytest.raises(RunInTheWay) as caught:
@@ -217,7 +217,7 @@ async def test_one_who_waits_takes_over_when_the_first_is_cancelled_elsewhere(
     queue: TurnQueue, elsewhere: TurnQueue, session: Session
 ) -> None:
     """A run of nobody: the second caller executes it after the first has failed."""
-    run = await queue.submit(session.id, is_for_anyone=True)
+    run = await queue.submit(session.id, is_for_any_process=True)
 
     async def breaks(turn: Turn) -> Outcome:
         raise KeyboardInterrupt
@@ -317,15 +317,15 @@ async def test_steering_heeds_what_others_write_at_the_same_moment(
 ) -> None:
     gate = Gate()
     running = await gate.begin(queue, await queue.submit(session.id))
-    look = manager.last_number
+    look = manager.find_last_number
 
     async def look_and_be_overtaken(session_id: str) -> int:
-        monkeypatch.setattr(manager, "last_number", look)
+        monkeypatch.setattr(manager, "find_last_number", look)
         found = await look(session_id)
         await manager.update_session(session_id, title="Another")
         return found
 
-    monkeypatch.setattr(manager, "last_number", look_and_be_overtaken)
+    monkeypatch.setattr(manager, "find_last_number", look_and_be_overtaken)
     steered = await queue.steer(session.id, compose(session.id, "user", "quick", 0.0))
     gate.open.set()
     assert (await running).id == steered.id
@@ -692,7 +692,7 @@ async def test_a_task_cancelled_inside_a_handler_is_the_handlers_affair(
 async def test_a_worker_that_is_cancelled_leaves_its_run_to_be_resumed(
     queue: TurnQueue, elsewhere: TurnQueue, session: Session
 ) -> None:
-    run = await queue.submit(session.id, is_for_anyone=True)
+    run = await queue.submit(session.id, is_for_any_process=True)
     gate = Gate()
     work = asyncio.create_task(queue.drain(session.id, gate))
     await asyncio.wait_for(gate.begun.wait(), WAIT_S)
@@ -727,14 +727,14 @@ async def test_after_a_crash_the_interrupted_run_is_found_and_resumed_first(
     queue: TurnQueue, elsewhere: TurnQueue, session: Session, manager: SessionManager
 ) -> None:
     run, behind = await queue.submit(session.id), await queue.submit(session.id)
-    assert await manager.interrupted_runs() == []
+    assert await manager.list_interrupted_runs() == []
     gate = Gate()
     work = await gate.begin(queue, run)
-    assert await manager.interrupted_runs() == []
+    assert await manager.list_interrupted_runs() == []
     gate.open.set()
     await asyncio.wait_for(work, WAIT_S)
     await crash(queue, behind)
-    assert [found.id for found in await manager.interrupted_runs()] == [behind.id]
+    assert [found.id for found in await manager.list_interrupted_runs()] == [behind.id]
     last = await elsewhere.submit(session.id)
     order: list[tuple[str, bool]] = []
 

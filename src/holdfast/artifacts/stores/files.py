@@ -21,7 +21,7 @@ from holdfast.errors import (
     StorageReadOnly,
     UsageError,
 )
-from holdfast.ids import is_id, random_token
+from holdfast.ids import is_id, make_random_token
 
 _PIECE = 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -111,7 +111,7 @@ class FileBlobs:
         try:
             with contextlib.suppress(FileNotFoundError):
                 return path.read_text(encoding="ascii").strip()
-            part = self._incoming / f"{mark}-mark-{random_token(4)}"
+            part = self._incoming / f"{mark}-mark-{make_random_token(4)}"
             _write_file(part, f"{mark}\n".encode())
             try:
                 # A link fails where another process was quicker; a rename would replace.
@@ -187,7 +187,7 @@ class FileUpload:
                 _sync_directory(path.parent.parent)
                 _sync_directory(path.parent.parent.parent)
             if replaces:
-                second = self._path.with_name(f"{self._path.name}-{random_token(4)}")
+                second = self._path.with_name(f"{self._path.name}-{make_random_token(4)}")
                 os.link(self._path, second)
                 os.replace(second, path)
             else:

@@ -23,5 +23,5 @@ class MemoryNamespace(Surface[Mode]):
     delete = memory.delete
     stats = memory.stats
     reindex = memory.reindex
-    lines = memory.lines
+    lines = memory.iterate_lines
     load = memory.load

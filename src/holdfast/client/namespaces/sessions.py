@@ -19,7 +19,7 @@ class SessionNamespace(Surface[Mode]):
     delete = sessions.delete
     fork = sessions.fork
     revert = sessions.revert
-    lines = sessions.lines
+    lines = sessions.iterate_lines
     export = sessions.export
     load = sessions.load
     context = sessions.context

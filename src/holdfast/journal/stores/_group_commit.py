@@ -82,7 +82,7 @@ class GroupCommit:
         self._is_away = False
         self._reach, self._patience_ms = "", 0
         self._quick_in_row = 0
-        self._lone_writer: _TaskRef = _nobody
+        self._lone_writer: _TaskRef = _wake_nothing
         """The task that wrote last, and alone; an ended one is not kept alive."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-commit")
         self._idle = asyncio.Event()
@@ -144,7 +144,7 @@ class GroupCommit:
                 return cast(T, result)
         future: _Commit[T] = _Commit(loop=loop)
         self._waiting.append((write, future))
-        self._lone_writer = weakref.ref(task) if len(self._waiting) == 1 else _nobody
+        self._lone_writer = weakref.ref(task) if len(self._waiting) == 1 else _wake_nothing
         self._must_sync = self._must_sync or is_synced
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -179,13 +179,15 @@ class GroupCommit:
         for _, future in jobs:
             future.has_begun = True
         # Without a future of the loop, which would take two more trips around it.
-        self._thread.submit(self._in_thread, loop, jobs, "FULL" if must_sync else "NORMAL")
+        self._thread.submit(self._run_in_thread, loop, jobs, "FULL" if must_sync else "NORMAL")
 
-    def _in_thread(self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], reach: _Reach) -> None:
+    def _run_in_thread(
+        self, loop: asyncio.AbstractEventLoop, jobs: list[_Job], reach: _Reach
+    ) -> None:
         """Commit patiently, and let the loop know."""
         writes = [write for write, _ in jobs]
         outcomes: list[_Outcome] | None = None
-        error: BaseException = translate(_busy_error(), self._path)
+        error: BaseException = translate(_make_busy_error(), self._path)
         try:
             outcomes = self._transact(writes, reach, _PATIENCE_IN_THREAD_MS)
         except Exception as unforeseen:  # noqa: BLE001 - goes to whoever waits for the commit
@@ -248,7 +250,7 @@ class GroupCommit:
         self._on_rollback()
         if len(writes) > 1:
             # One of them broke the group: give each its own transaction.
-            return self._one_by_one(writes, reach, patience_ms)
+            return self._run_one_by_one(writes, reach, patience_ms)
         return [(None, cause)]
 
     def _set_mode(self, reach: _Reach, patience_ms: int) -> None:
@@ -259,17 +261,17 @@ class GroupCommit:
             self._connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
             self._patience_ms = patience_ms
 
-    def _one_by_one(
+    def _run_one_by_one(
         self, writes: Sequence[Write[Any]], reach: _Reach, patience_ms: int
     ) -> list[_Outcome]:
         outcomes: list[_Outcome] = []
         for write in writes:
             single = self._transact((write,), reach, patience_ms)
-            outcomes += single or [(None, translate(_busy_error(), self._path))]
+            outcomes += single or [(None, translate(_make_busy_error(), self._path))]
         return outcomes
 
 
-def _nobody() -> None:
+def _wake_nothing() -> None:
     """Stand for a task that is gone, or never was."""
 
 
@@ -280,7 +282,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
     )
 
 
-def _busy_error() -> sqlite3.OperationalError:
+def _make_busy_error() -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error

@@ -54,26 +54,30 @@ class SqliteAtRest:
         return await asyncio.to_thread(self._read_now, read)
 
     def _read_now(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        with self._connected() as connection:
+        with self._connect() as connection:
             return read(connection)
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         log = self._path.with_name(f"{self._path.name}-wal")
         if log.exists() and log.stat().st_size:
             # Without the log the last events would be missing, and nobody would notice.
-            raise self._unreadable("its log (-wal) holds events that are not in the file yet")
+            raise self._report_unreadable(
+                "its log (-wal) holds events that are not in the file yet"
+            )
         try:
             # Immutable: otherwise SQLite wants to make files beside it even to read.
             uri = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 if not file.is_current(connection, self._path):
-                    raise self._unreadable("an older Holdfast wrote it, and it must be migrated")
+                    raise self._report_unreadable(
+                        "an older Holdfast wrote it, and it must be migrated"
+                    )
                 yield connection
         except sqlite3.Error as error:
             raise translate(error, str(self._path)) from error
 
-    def _unreadable(self, because: str) -> StorageReadOnly:
+    def _report_unreadable(self, because: str) -> StorageReadOnly:
         detail = f"{because}; copy the whole directory to a place that can be, and look there"
         return StorageReadOnly(path=str(self._path), detail=detail)
 

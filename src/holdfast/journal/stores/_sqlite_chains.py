@@ -21,7 +21,7 @@ from holdfast.errors import (
     SessionBusy,
     StaleWriter,
 )
-from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chained
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chain_events
 from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_leases import LEASE_COLUMNS, SqliteLeases
@@ -89,10 +89,10 @@ def insert(connection: sqlite3.Connection, stream: int, events: Sequence[Event])
         for event in chunk:
             if len(event.payload) > BLOB_THRESHOLD and not event.is_redacted:
                 connection.execute(_INSERT_BLOB, (_code(event.payload_digest), event.payload))
-        connection.execute(*insertion(stream, chunk))
+        connection.execute(*build_insertion(stream, chunk))
 
 
-def insertion(
+def build_insertion(
     stream: int, events: Sequence[Event], fence: tuple[int, int] | None = None
 ) -> tuple[str, list[Any]]:
     """Return the one statement that stores a few events, and its values.
@@ -172,7 +172,7 @@ def locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, int]:
     return found[0], found[2]
 
 
-def last_seq(connection: sqlite3.Connection) -> int:
+def read_last_seq(connection: sqlite3.Connection) -> int:
     """Return the highest `seq`, 0 when there is none."""
     found: int | None = connection.execute(_LAST_SEQ).fetchone()[0]
     return found or 0
@@ -268,7 +268,7 @@ class KnownChains(dict[str, Chain]):
 
 
 class Appender:
-    """Writes to the chains of one file; its methods run inside a transaction, but for `at_once`."""
+    """Writes to the chains of one file; its methods run inside a transaction, but for `read_at_once`."""
 
     def __init__(self, tables: RowTables, chains: KnownChains, leases: SqliteLeases) -> None:
         """Keep these tables up to date, and remember what was written in `chains`."""
@@ -276,7 +276,7 @@ class Appender:
         self._chains = chains
         self._leases = leases
 
-    def at_once(self, writer: GroupCommit, request: AppendRequest) -> tuple[Event, ...] | None:
+    def read_at_once(self, writer: GroupCommit, request: AppendRequest) -> tuple[Event, ...] | None:
         """Store a few small events with one fenced statement and no transaction around it.
 
         The most frequent append by far, and half the price. Returns `None`, with nothing
@@ -298,12 +298,12 @@ class Appender:
                 return None
         if not writer.is_free():
             return None
-        events = chained(drafts, request.session_id, chain, self._chains.seq)
-        later = self._tables.lazily(events, drafts)
+        events = chain_events(drafts, request.session_id, chain, self._chains.seq)
+        later = self._tables.read_lazily(events, drafts)
         if later is None or (later and not chain.rows_from):
             return None
         fence = (chain.epoch, chain.rows_from)
-        last = writer.insert_at_once(*insertion(chain.stream, events, fence))
+        last = writer.insert_at_once(*build_insertion(chain.stream, events, fence))
         if last is None:
             return None
         chain.rows.unfolded += later
@@ -334,7 +334,7 @@ class Appender:
             raise SessionBusy(session_id=session_id)
         if chain.is_behind:
             self._catch_up(connection, chain)
-        events = chained(request.drafts, session_id, chain, self._chains.seq)
+        events = chain_events(request.drafts, session_id, chain, self._chains.seq)
         values = [draft.value for draft in request.drafts]
         self._tables.fold(connection, chain.rows, list(zip(events, values, strict=True)))
         insert(connection, chain.stream, events)
@@ -355,7 +355,7 @@ class Appender:
         self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish
     ) -> Head | None:
         """Give a session's lease to an owner, `None` if somebody holds it."""
-        chain = self._existing(connection, session_id)
+        chain = self._find_existing(connection, session_id)
         if not self._take(connection, session_id, chain, wish):
             return None
         found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
@@ -411,7 +411,7 @@ class Appender:
         chain = self._chains[session_id] = Chain(stream, SessionRows(stream))
         return chain
 
-    def _existing(self, connection: sqlite3.Connection, session_id: str) -> Chain:
+    def _find_existing(self, connection: sqlite3.Connection, session_id: str) -> Chain:
         chain = self._chains.look_up(connection, session_id)
         if chain is None:
             raise NotFound(kind="session", value=session_id)

@@ -48,7 +48,7 @@ def require_sound(path: Path) -> None:
         StorageDamaged: it says what SQLite found first.
     """
     is_large = path.stat().st_size > _WHOLE_CHECK_BYTES
-    with file.reading(path) as connection:
+    with file.open_for_reading(path) as connection:
         problems = _check(connection, "quick_check" if is_large else "integrity_check", 1)
     if problems:
         raise StorageDamaged(path=str(path), detail=problems[0])
@@ -56,7 +56,7 @@ def require_sound(path: Path) -> None:
 
 def examine(path: Path, tables: RowTables) -> list[Finding]:
     """Return what is wrong with a database besides its chains; [] if nothing is."""
-    with file.reading(path) as connection:
+    with file.open_for_reading(path) as connection:
         # One moment of the database, however long this takes and whoever writes meanwhile.
         connection.execute("BEGIN")
         findings = examine_file(connection)

@@ -86,11 +86,11 @@ def _adjust(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
     # Removed content is overwritten with zeros, not left in free pages.
     connection.execute("PRAGMA secure_delete = ON")
-    connection.create_function("casefold", 1, _casefold, deterministic=True)
+    connection.create_function("casefold", 1, _fold_case, deterministic=True)
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def open_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a connection for one piece of reading."""
     connection = connect(path)
     try:
@@ -102,7 +102,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[sqlite3.Connection]:
+def open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
     """Hold the write lock for a long piece of work, stored whole or not at all."""
     connection = connect(path)
     try:
@@ -118,18 +118,18 @@ def exclusive(path: Path) -> Iterator[sqlite3.Connection]:
 
 def give_back_space(path: Path) -> None:
     """Move the log into the file and return free pages to the file system."""
-    with reading(path) as connection:
+    with open_for_reading(path) as connection:
         connection.execute("PRAGMA incremental_vacuum").fetchall()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def size(path: Path) -> int:
+def compute_size(path: Path) -> int:
     """Bytes on disk, the write-ahead log included."""
     parts = (path, path.with_name(path.name + "-wal"))
     return sum(part.stat().st_size for part in parts if part.exists())
 
 
-def _casefold(value: object) -> str:
+def _fold_case(value: object) -> str:
     return str(value).casefold()
 
 
@@ -152,7 +152,7 @@ def _create(path: Path) -> None:
         fresh = path.with_name(path.name + ".new")
         fresh.unlink(missing_ok=True)
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        _first_pragmas(fresh)
+        _set_first_pragmas(fresh)
         _migrate(fresh)
         os.replace(fresh, path)
         _sync_folder(path.parent)
@@ -183,7 +183,7 @@ def _explain(error: OSError, path: Path) -> HoldfastError:
     return StorageReadOnly(path=str(path), detail=error.strerror or str(error))
 
 
-def _first_pragmas(path: Path) -> None:
+def _set_first_pragmas(path: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
@@ -216,31 +216,31 @@ def is_current(connection: sqlite3.Connection, path: Path) -> bool:
     if application != APPLICATION_ID and (application or tables):
         raise StorageDamaged(path=str(path), detail="it belongs to another program")
     _check_version(version, path)
-    return version == len(_migrations())
+    return version == len(_list_migrations())
 
 
 def _check_version(version: int, path: Path) -> None:
-    if version > len(_migrations()):
-        raise SchemaTooNew(what=str(path), found=version, known=len(_migrations()))
+    if version > len(_list_migrations()):
+        raise SchemaTooNew(what=str(path), found=version, known=len(_list_migrations()))
 
 
 def _migrate(path: Path) -> None:
-    steps = _migrations()
-    with reading(path) as connection:
+    steps = _list_migrations()
+    with open_for_reading(path) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] == len(steps):
             return
-    with exclusive(path) as connection:
+    with open_exclusively(path) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         # Somebody newer may have been quicker.
         _check_version(version, path)
         for script in steps[version:]:
-            for statement in _statements(script):
+            for statement in _split_statements(script):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(steps)}")
 
 
-def _statements(script: str) -> Iterator[str]:
+def _split_statements(script: str) -> Iterator[str]:
     """Split a script; `executescript` would commit the transaction we are in."""
     pending = ""
     for line in script.splitlines(keepends=True):
@@ -250,7 +250,7 @@ def _statements(script: str) -> Iterator[str]:
             pending = ""
 
 
-def _migrations() -> list[str]:
+def _list_migrations() -> list[str]:
     folder = resources.files("holdfast.journal.stores") / "sql"
     files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
     return [entry.read_text(encoding="utf-8") for entry in files if entry.name.endswith(".sql")]

@@ -21,7 +21,7 @@ from holdfast.journal.projection import (
     Condition,
     KeyedRow,
     RowQuery,
-    by_kind,
+    group_by_kind,
 )
 
 Place: TypeAlias = tuple[str, str]
@@ -71,10 +71,10 @@ class RowTables:
         self.projections = tuple(projections)
         self._named = {p.name: p for p in projections}
         lazy = [p for p in projections if p.is_lazy]
-        self._all_by_kind = by_kind(projections)
-        self._lazy_by_kind = by_kind(lazy)
+        self._all_by_kind = group_by_kind(projections)
+        self._lazy_by_kind = group_by_kind(lazy)
         self.lazy_kinds = sorted(self._lazy_by_kind)
-        self._eager_by_kind = by_kind([p for p in projections if not p.is_lazy])
+        self._eager_by_kind = group_by_kind([p for p in projections if not p.is_lazy])
         self._tables = {p.name: f"p_{p.name}_v{p.version}" for p in projections}
         self._decoders = {p.name: msgspec.json.Decoder(p.row_type) for p in projections}
         self._select = {
@@ -97,7 +97,7 @@ class RowTables:
         """Say whether any projection follows this kind."""
         return kind in self._all_by_kind
 
-    def lazily(self, events: Sequence[Event], drafts: Sequence[Draft]) -> list[Fact] | None:
+    def read_lazily(self, events: Sequence[Event], drafts: Sequence[Draft]) -> list[Fact] | None:
         """Return those of new events of which rows may be told later.
 
         Returns `None` if one changes a row that is written together with it.
@@ -214,7 +214,7 @@ class RowTables:
             for session_id, key, data in connection.execute(sql, given).fetchall()
         ]
 
-    def outdated(self, connection: sqlite3.Connection) -> bool:
+    def is_outdated(self, connection: sqlite3.Connection) -> bool:
         """Say whether a table is missing or older than its declaration.
 
         Raises:
@@ -291,7 +291,7 @@ class RowTables:
             parts.append("p.key = ?")
             values.append(query.key)
         for condition in query.where:
-            part, more = _condition_sql(condition)
+            part, more = _build_condition_sql(condition)
             parts.append(part)
             values += more
         order = f"p.c_{query.order}" if query.order else "p.key"
@@ -312,7 +312,7 @@ def is_for_one(query: RowQuery[Any]) -> bool:
     return bool(query.session_id and query.key) and not query.where and query.after is None
 
 
-def _condition_sql(condition: Condition) -> tuple[str, list[Any]]:
+def _build_condition_sql(condition: Condition) -> tuple[str, list[Any]]:
     column = f"p.c_{condition.column}"
     value = condition.value
     if isinstance(value, tuple):

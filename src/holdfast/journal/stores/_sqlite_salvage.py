@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StorageDamaged
-from holdfast.journal.envelope import GENESIS, Event, chain_hash, make_header, payload_digest
+from holdfast.journal.envelope import GENESIS, Event, digest_payload, hash_chain, make_header
 from holdfast.journal.store import Finding, MendReport
 from holdfast.journal.stores import _sqlite_file as file
 from holdfast.journal.stores._sqlite_chains import EVENTS, read_events
@@ -43,7 +43,10 @@ def salvage(path: Path, clock: Clock) -> MendReport:
             if part.exists():
                 shutil.copyfile(part, copy.with_name(copy.name + end))
         file.prepare(fresh)
-        with contextlib.closing(sqlite3.connect(copy)) as damaged, file.exclusive(fresh) as sound:
+        with (
+            contextlib.closing(sqlite3.connect(copy)) as damaged,
+            file.open_exclusively(fresh) as sound,
+        ):
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
             for table in ("streams", "events", "blobs"):
                 _copy_rows(damaged, sound, table)
@@ -135,10 +138,10 @@ def _count_good(sound: sqlite3.Connection, stream: int) -> int:
 
 
 def _is_good(event: Event, previous: str) -> bool:
-    if not event.is_redacted and payload_digest(event.payload) != event.payload_digest:
+    if not event.is_redacted and digest_payload(event.payload) != event.payload_digest:
         return False
     try:
-        return chain_hash(previous, make_header(event)) == event.hash
+        return hash_chain(previous, make_header(event)) == event.hash
     except (HoldfastError, ValueError):
         return False
 

@@ -18,14 +18,14 @@ from holdfast.errors import (
     StaleWriter,
     UsageError,
 )
-from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, Payload, chained
+from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event, Payload, chain_events
 from holdfast.journal.projection import (
     AnyProjection,
     Condition,
     KeyedRow,
     RowQuery,
-    by_kind,
     check_query,
+    group_by_kind,
 )
 from holdfast.journal.store import (
     BLOB_THRESHOLD,
@@ -85,7 +85,7 @@ class MemoryStore:
         """Start empty."""
         self._clock = clock
         self._projections = tuple(projections)
-        self._by_kind = by_kind(projections)
+        self._by_kind = group_by_kind(projections)
         self._streams: dict[str, _Stream] = {}
         self._rows: _Rows = {}
         self._owners: dict[str, float] = {}
@@ -100,14 +100,14 @@ class MemoryStore:
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows; see `Store.append`."""
-        stream = self._writable(request)
+        stream = self._make_writable(request)
         head = stream.head(request.session_id, self._clock.boottime())
         if request.acquire is not None:
             head = msgspec.structs.replace(head, epoch=head.epoch + 1)
-        events = chained(request.drafts, request.session_id, head, self._seq)
+        events = chain_events(request.drafts, request.session_id, head, self._seq)
         values = [draft.value for draft in request.drafts]
         # Fold first: a projection that fails must leave nothing behind.
-        self._rows.update(self._folded(list(zip(events, values, strict=True))))
+        self._rows.update(self._fold(list(zip(events, values, strict=True))))
         self._streams.setdefault(request.session_id, stream)
         stream.events += events
         self._seq += len(events)
@@ -129,7 +129,7 @@ class MemoryStore:
             msgspec.structs.replace(event, seq=self._seq + number)
             for number, event in enumerate(events, 1)
         ]
-        self._rows.update(self._folded(self._decoded(stream.events)))
+        self._rows.update(self._fold(self._decode(stream.events)))
         self._streams[session_id] = stream
         self._seq += len(events)
         self._wakeups.notify()
@@ -156,9 +156,9 @@ class MemoryStore:
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`."""
-        return [event for event in self._all_events() if event.seq > after][: max(limit, 0)]
+        return [event for event in self._read_all_events() if event.seq > after][: max(limit, 0)]
 
-    async def last_seq(self) -> int:
+    async def read_last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
         return self._seq
 
@@ -198,7 +198,7 @@ class MemoryStore:
 
     async def acquire(self, session_id: str, owner: str, ttl_s: float) -> Head | None:
         """Take the session's lease with the next epoch, or return `None` when it is held."""
-        stream = self._existing(session_id)
+        stream = self._find_existing(session_id)
         now = self._clock.boottime()
         if stream.is_held(now):
             return None
@@ -240,11 +240,11 @@ class MemoryStore:
             if data is not None:
                 events[index] = msgspec.structs.replace(event, payload=data, is_redacted=True)
         self._forget_rows(session_id)
-        self._rows.update(self._folded(self._decoded(events)))
+        self._rows.update(self._fold(self._decode(events)))
 
     async def delete(self, session_id: str, note: Draft, epoch: int) -> None:
         """Remove a session held under `epoch`; the note goes to the system chain."""
-        stream = self._existing(session_id)
+        stream = self._find_existing(session_id)
         if stream.epoch != epoch:
             raise LeaseLost(session_id=session_id, current=stream.epoch, held=epoch)
         await self.append(AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None))
@@ -253,10 +253,10 @@ class MemoryStore:
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Drop and rebuild all projections."""
-        events = self._all_events()
+        events = self._read_all_events()
         before, self._rows = self._rows, {}
         try:
-            self._rows = self._folded(self._decoded(events))
+            self._rows = self._fold(self._decode(events))
         except BaseException:
             self._rows = before
             raise
@@ -281,7 +281,7 @@ class MemoryStore:
 
     async def stats(self) -> dict[str, Any]:
         """Count sessions, events, blobs and bytes."""
-        events = self._all_events()
+        events = self._read_all_events()
         large = {e.payload_digest for e in events if len(e.payload) > BLOB_THRESHOLD}
         return {
             "sessions": len(self._streams),
@@ -290,17 +290,17 @@ class MemoryStore:
             "bytes": sum(len(event.payload) for event in events),
         }
 
-    def _all_events(self) -> list[Event]:
+    def _read_all_events(self) -> list[Event]:
         events = [event for stream in self._streams.values() for event in stream.events]
         return sorted(events, key=lambda event: event.seq)
 
-    def _existing(self, session_id: str) -> _Stream:
+    def _find_existing(self, session_id: str) -> _Stream:
         stream = self._streams.get(session_id)
         if stream is None:
             raise NotFound(kind="session", value=session_id)
         return stream
 
-    def _writable(self, request: AppendRequest) -> _Stream:
+    def _make_writable(self, request: AppendRequest) -> _Stream:
         session_id = request.session_id
         stream = self._streams.get(session_id)
         if stream is None:
@@ -318,13 +318,13 @@ class MemoryStore:
             raise SessionBusy(session_id=session_id)
         return stream
 
-    def _decoded(self, events: Sequence[Event]) -> list[tuple[Event, Payload]]:
+    def _decode(self, events: Sequence[Event]) -> list[tuple[Event, Payload]]:
         return [(event, event.decode()) for event in events if event.kind in self._by_kind]
 
     def _forget_rows(self, session_id: str) -> None:
         self._rows = {place: row for place, row in self._rows.items() if place[1] != session_id}
 
-    def _folded(self, events: Sequence[tuple[Event, Payload]]) -> _Rows:
+    def _fold(self, events: Sequence[tuple[Event, Payload]]) -> _Rows:
         rows: _Rows = {}
         for event, payload in events:
             for projection in self._by_kind.get(event.kind, ()):

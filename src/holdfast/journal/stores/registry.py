@@ -42,9 +42,9 @@ class AddressRegistry(Generic[Kind]):
 
     def schemes(self) -> tuple[str, ...]:
         """Return all schemes that are known now."""
-        return tuple(sorted({*self._builtin, *(point.name for point in self._offered())}))
+        return tuple(sorted({*self._builtin, *(point.name for point in self._list_offered())}))
 
-    def _offered(self) -> Sequence[EntryPoint]:
+    def _list_offered(self) -> Sequence[EntryPoint]:
         # It takes longer to load than the journal, and what is built in does without it.
         from importlib.metadata import entry_points  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ class AddressRegistry(Generic[Kind]):
             module, _, name = self._builtin[scheme].partition(":")
             builtin: Kind = getattr(importlib.import_module(module), name)
             return builtin, address
-        points = [point for point in self._offered() if scheme and point.name == scheme]
+        points = [point for point in self._list_offered() if scheme and point.name == scheme]
         if not points or not url.startswith("://", len(scheme)):
             named = f"the scheme {scheme!r}" if scheme else "an address without a scheme"
             raise UsageError(

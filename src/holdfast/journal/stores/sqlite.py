@@ -36,10 +36,10 @@ from holdfast.journal.stores._sqlite_chains import (
     Appender,
     KnownChains,
     insert,
-    last_seq,
     locate,
     read_events,
     read_head,
+    read_last_seq,
 )
 from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_examination import examine, require_sound
@@ -125,8 +125,8 @@ class SqliteStore:
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""
         if self._writer is None:
-            raise self._not_open()
-        events = self._appender.at_once(self._writer, request)
+            raise self._make_not_open_error()
+        events = self._appender.read_at_once(self._writer, request)
         if events is None:
             events = await self._writer.run(
                 lambda c: self._appender.append(c, request), is_synced=request.is_synced
@@ -167,7 +167,7 @@ class SqliteStore:
         if end is not None and seqs is None:
             # As far as is known here; what others have added since makes it longer.
             limit = min(limit, end.session_seq - after)
-        return await self._opened().read(lambda c: read_events(c, sql, values), limit)
+        return await self._require_open().read(lambda c: read_events(c, sql, values), limit)
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`.
@@ -178,20 +178,20 @@ class SqliteStore:
         values = [min(after, _LARGEST_INT), max(limit, 0)]
         if self._chains.seq >= 0:
             limit = min(limit, self._chains.seq - after)
-        return await self._opened().read(lambda c: read_events(c, sql, values), limit)
+        return await self._require_open().read(lambda c: read_events(c, sql, values), limit)
 
-    async def last_seq(self) -> int:
+    async def read_last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
-        return await self._opened().read(last_seq, 1)
+        return await self._require_open().read(read_last_seq, 1)
 
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._opened().read(lambda c: self._heads(c, HEADS))
-        known = self._known_head(session_id)
+            return await self._require_open().read(lambda c: self._heads(c, HEADS))
+        known = self._find_known_head(session_id)
         if known is not None:
             return [known]
-        return await self._opened().read(lambda c: self._heads(c, ONE_HEAD, session_id), 1)
+        return await self._require_open().read(lambda c: self._heads(c, ONE_HEAD, session_id), 1)
 
     def _heads(self, connection: sqlite3.Connection, sql: str, *values: str) -> list[Head]:
         return [
@@ -199,7 +199,7 @@ class SqliteStore:
             for row in connection.execute(sql, values).fetchall()
         ]
 
-    def _known_head(self, session_id: str) -> Head | None:
+    def _find_known_head(self, session_id: str) -> Head | None:
         """Return the end of a chain that is remembered and has not moved, asked for all the time.
 
         Through the writer's connection, whenever it is idle.
@@ -215,7 +215,7 @@ class SqliteStore:
     async def rows(self, query: RowQuery[Row]) -> list[KeyedRow[Row]]:
         """Return the rows of a projection that a query describes."""
         check_query(query)
-        reader, is_lazy = self._opened(), query.projection.is_lazy
+        reader, is_lazy = self._require_open(), query.projection.is_lazy
         if not is_for_one(query):
             if is_lazy:
                 await self._write_waiting(query.session_id)
@@ -228,7 +228,7 @@ class SqliteStore:
 
     async def _write_waiting(self, session_id: str) -> None:
         """Have the rows written that wait, of one session or of all."""
-        reader, writer = self._opened(), self._writer
+        reader, writer = self._require_open(), self._writer
         is_writing = writer is None or writer.idle is None
         behind = await reader.read(
             lambda c: self._appender.behind(c, session_id, is_writing=is_writing), 1
@@ -243,7 +243,7 @@ class SqliteStore:
 
     def renew(self, held: dict[str, int], owner: str, ttl_s: float) -> set[str]:
         """Prolong leases from a thread, on a connection of its own."""
-        with file.exclusive(self.path) as connection:
+        with file.open_exclusively(self.path) as connection:
             lock = self._leases.locks.hold(owner) if ttl_s > 0 else ""
             wish = LeaseWish(owner=owner, ttl_s=ttl_s)
             lost = self._leases.renew(connection, held, wish, lock)
@@ -253,7 +253,7 @@ class SqliteStore:
 
     async def is_alive(self, owner: str) -> bool:
         """Say whether an owner has renewed itself in time, and is not proved dead."""
-        found = await self._opened().read(lambda c: self._leases.find_presence(c, owner), 1)
+        found = await self._require_open().read(lambda c: self._leases.find_presence(c, owner), 1)
         if found is None:
             found = await self._write(lambda c: self._leases.adopt_presence(c, owner))
         return found
@@ -305,7 +305,7 @@ class SqliteStore:
         """Drop and rebuild all projections in one transaction."""
 
         def work() -> int:
-            with file.exclusive(self.path) as connection:
+            with file.open_exclusively(self.path) as connection:
                 return self._rebuild(connection, progress)
 
         done = await asyncio.to_thread(work)
@@ -332,14 +332,14 @@ class SqliteStore:
         """Remove blobs that no event refers to, and give space back to the disk."""
 
         def work() -> dict[str, int]:
-            with file.exclusive(self.path) as connection:
+            with file.open_exclusively(self.path) as connection:
                 removed = connection.execute(
                     "DELETE FROM blobs WHERE digest NOT IN "
                     "(SELECT digest FROM events WHERE placement = 1)"
                 ).rowcount
-            before = file.size(self.path)
+            before = file.compute_size(self.path)
             file.give_back_space(self.path)
-            return {"blobs": removed, "bytes": max(0, before - file.size(self.path))}
+            return {"blobs": removed, "bytes": max(0, before - file.compute_size(self.path))}
 
         return await asyncio.to_thread(work)
 
@@ -351,7 +351,7 @@ class SqliteStore:
 
         def has_more() -> bool:
             try:
-                return last_seq(self._opened().connection) > after
+                return read_last_seq(self._require_open().connection) > after
             except sqlite3.Error as error:
                 raise translate(error, str(self.path)) from error
 
@@ -367,7 +367,7 @@ class SqliteStore:
             ).fetchone()
             return {"sessions": sessions, "events": events, "blobs": blobs}
 
-        return {**await self._opened().read(count), "bytes": file.size(self.path)}
+        return {**await self._require_open().read(count), "bytes": file.compute_size(self.path)}
 
     # --- inside a transaction ---------------------------------------------------------
 
@@ -380,7 +380,7 @@ class SqliteStore:
             (session_id, max(event.epoch for event in events)),
         )
         stream, _ = locate(connection, session_id)
-        last = last_seq(connection)
+        last = read_last_seq(connection)
         sealed = [
             msgspec.structs.replace(event, seq=last + number)
             for number, event in enumerate(events, 1)
@@ -436,24 +436,24 @@ class SqliteStore:
 
     def _update_tables(self) -> None:
         # A look first: a store that is up to date opens also while somebody writes.
-        with file.reading(self.path) as connection:
-            if not self._tables.outdated(connection):
+        with file.open_for_reading(self.path) as connection:
+            if not self._tables.is_outdated(connection):
                 return
-        with file.exclusive(self.path) as connection:
-            if self._tables.outdated(connection):
+        with file.open_exclusively(self.path) as connection:
+            if self._tables.is_outdated(connection):
                 self._rebuild(connection, lambda done, total: None)
 
-    def _opened(self) -> Reader:
+    def _require_open(self) -> Reader:
         if self._reader is None:
-            raise self._not_open()
+            raise self._make_not_open_error()
         return self._reader
 
-    def _not_open(self) -> StorageError:
+    def _make_not_open_error(self) -> StorageError:
         return StorageError(path=str(self.path), detail="the store is not open")
 
     async def _write(self, write: Callable[[sqlite3.Connection], T], is_synced: bool = False) -> T:
         if self._writer is None:
-            raise self._not_open()
+            raise self._make_not_open_error()
         return await self._writer.run(write, is_synced=is_synced)
 
 

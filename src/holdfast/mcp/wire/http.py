@@ -40,7 +40,7 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def http_transport(
+async def open_http_transport(
     url: str,
     *,
     resolve: Callable[[], Awaitable[str]],
@@ -129,4 +129,4 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-__all__ = ["MOST_BODY_BYTES", "Watched", "http_transport"]
+__all__ = ["MOST_BODY_BYTES", "Watched", "open_http_transport"]

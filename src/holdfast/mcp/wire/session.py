@@ -58,11 +58,11 @@ class WireSession:
         """
         found: list[JsonObject] = []
         cursor: str | None = None
-        with _translated():
+        with _translate():
             for _ in range(_MOST_PAGES):
                 try:
                     page = await self._client.list_tools(cursor=cursor)
-                    found += [_json(tool) for tool in page.tools]
+                    found += [_parse_json(tool) for tool in page.tools]
                     cursor = page.next_cursor
                 except pydantic.ValidationError:
                     # One malformed tool must not hide the others: each is looked at by itself.
@@ -100,7 +100,7 @@ class WireSession:
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(name=name, arguments=arguments)
         )
-        with _translated():
+        with _translate():
             # Not `call_tool`: that checks the answer against the server's own schema, whose
             # patterns a hostile server could make us match for ever.
             answer = await self._client.session.send_request(
@@ -111,11 +111,11 @@ class WireSession:
             )
         if isinstance(answer, types.InputRequiredResult):
             raise Refusal("it wants to be told more in the middle of a call, which is not offered")
-        return _json(answer)
+        return _parse_json(answer)
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_session(
     transport: Transport | AbstractAsyncContextManager[object],
     *,
     timeout_s: float,
@@ -143,7 +143,7 @@ async def connected(
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translate() -> Iterator[None]:
     try:
         yield
     except MCPError as error:
@@ -158,9 +158,9 @@ def _translated() -> Iterator[None]:
         raise Lost(str(error)) from error
 
 
-def _json(model: pydantic.BaseModel) -> JsonObject:
+def _parse_json(model: pydantic.BaseModel) -> JsonObject:
     made: JsonObject = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return made
 
 
-__all__ = ["Progress", "WireSession", "connected"]
+__all__ = ["Progress", "WireSession", "open_session"]

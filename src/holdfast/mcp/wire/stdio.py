@@ -48,7 +48,7 @@ class Stray:
 
 
 @contextlib.asynccontextmanager
-async def stdio_transport(
+async def open_stdio_transport(
     start: Callable[[], Awaitable[Stream]], stray: Stray, on_end: Callable[[], None]
 ) -> AsyncIterator[TransportStreams]:
     """Start a program and exchange messages with it; leaving ends it and all its children.
@@ -65,7 +65,7 @@ async def stdio_transport(
             async with into:
                 try:
                     while line := await stream.read_line():
-                        message = _message(line, stray)
+                        message = _parse_message(line, stray)
                         if stray.is_flood:
                             break
                         if message is not None:
@@ -78,7 +78,7 @@ async def stdio_transport(
             async with out_of:
                 try:
                     async for message in out_of:
-                        await stream.write(_line(message))
+                        await stream.write(_format_line(message))
                 except (ConnectionError, OSError):
                     on_end()
 
@@ -96,7 +96,7 @@ async def stdio_transport(
             await stream.aclose(grace_s=_GRACE_S)
 
 
-def _message(line: bytes, stray: Stray) -> SessionMessage | None:
+def _parse_message(line: bytes, stray: Stray) -> SessionMessage | None:
     text = line.strip()
     if not text:
         return None
@@ -108,8 +108,8 @@ def _message(line: bytes, stray: Stray) -> SessionMessage | None:
         return None
 
 
-def _line(message: SessionMessage) -> bytes:
+def _format_line(message: SessionMessage) -> bytes:
     return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
-__all__ = ["MOST_LINE_BYTES", "Stray", "Stream", "stdio_transport"]
+__all__ = ["MOST_LINE_BYTES", "Stray", "Stream", "open_stdio_transport"]

@@ -28,7 +28,7 @@ def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlit
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         # One process at a time; the lock ends with the process, however that ends.
-        with _alone_in(path.parent):
+        with _lock_alone(path.parent):
             # Created with the right mode from the start: others never see it open.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             writer = connect(path)
@@ -64,7 +64,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
         SchemaTooNew: a newer Holdfast wrote it.
     """
     try:
-        steps = _migrations()
+        steps = _list_migrations()
         _check_ours(connection, path, len(steps))
         # Both only count before the first table.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -72,7 +72,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
         connection.execute("BEGIN IMMEDIATE")
         version = _check_ours(connection, path, len(steps))
         for script in steps[version:]:
-            for statement in _statements(script):
+            for statement in _split_statements(script):
                 connection.execute(statement)
         if version < len(steps):
             if sqlite3.sqlite_version_info >= (3, 42):
@@ -96,7 +96,7 @@ def _check_ours(connection: sqlite3.Connection, path: str, known: int) -> int:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _lock_alone(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -105,13 +105,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _migrations() -> list[str]:
+def _list_migrations() -> list[str]:
     folder = resources.files("holdfast.memory.stores") / "sql"
     files = sorted((entry for entry in folder.iterdir()), key=lambda entry: entry.name)
     return [entry.read_text(encoding="utf-8") for entry in files if entry.name.endswith(".sql")]
 
 
-def _statements(script: str) -> Iterator[str]:
+def _split_statements(script: str) -> Iterator[str]:
     """Split a script; `executescript` would commit the transaction we are in."""
     pending = ""
     for line in script.splitlines(keepends=True):

@@ -24,7 +24,7 @@ from holdfast.memory.storage import (
     Unembedded,
     WordCounts,
 )
-from holdfast.memory.words import match_expression, match_place, match_word, place_word
+from holdfast.memory.words import match_expression, match_place, match_word, name_place
 
 _COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.scope, m.owner,
     m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
@@ -40,20 +40,20 @@ _LINE_CHARACTERS = 64
 """The label of a line is in its beginning."""
 
 
-def place_words(tenant: str, scope: str, owner: str) -> str:
+def describe_places(tenant: str, scope: str, owner: str) -> str:
     """Return the words that mark a row's place in the index."""
-    own = place_word(tenant, scope, owner)
-    return f"{own} {place_word(tenant, 'session')}" if scope == "session" else own
+    own = name_place(tenant, scope, owner)
+    return f"{own} {name_place(tenant, 'session')}" if scope == "session" else own
 
 
 def search_word(place: MemoryPlace) -> str:
     """Return the word by which rows of a place are found."""
     if place.owner is None:
-        return place_word(place.tenant, place.scope)
-    return place_word(place.tenant, place.scope, place.owner)
+        return name_place(place.tenant, place.scope)
+    return name_place(place.tenant, place.scope, place.owner)
 
 
-def in_places(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, list[object]]:
+def build_places_sql(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, list[object]]:
     """Return the SQL condition for rows of some places; with the sign `+` not by an index."""
     parts, values = [], []
     for place in places:
@@ -66,7 +66,7 @@ def in_places(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, li
     return f"({' OR '.join(parts) or '0'})", list(values)
 
 
-def passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
+def list_passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
     """Return the SQL condition of a filter; values are bound, never written into it."""
     parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ? OR m.is_pinned)"]
     values: list[object] = [now]
@@ -92,13 +92,13 @@ def passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
         parts.append(
             "EXISTS (SELECT 1 FROM json_each(m.metadata) j"
             " WHERE j.key = ? AND j.value IS ? AND j.type IN "
-            f"({_json_types(value)}))"
+            f"({_list_json_types(value)}))"
         )
         values += [key, value]
     return " AND ".join(parts), values
 
 
-def _json_types(value: object) -> str:
+def _list_json_types(value: object) -> str:
     """Return the JSON types that a value may have; 1 and true are not the same."""
     if isinstance(value, bool):
         return "'true', 'false'"
@@ -107,17 +107,17 @@ def _json_types(value: object) -> str:
     return "'null'" if value is None else "'text'"
 
 
-def entries(
+def list_entries(
     db: sqlite3.Connection, condition: str, values: Sequence[object], tail: str = ""
 ) -> dict[int, MemoryEntry]:
     """Return whole memories by row, in the order of the query."""
     found = db.execute(f"SELECT {_COLUMNS} FROM memories m WHERE {condition} {tail}", values)
     rows = found.fetchall()
-    links = _links(db, [row[0] for row in rows])
-    return {row[0]: _entry(row, links.get(row[0], {})) for row in rows}
+    links = _read_links(db, [row[0] for row in rows])
+    return {row[0]: _make_entry(row, links.get(row[0], {})) for row in rows}
 
 
-def entries_by(
+def read_entries_by(
     db: sqlite3.Connection,
     column: str,
     keys: Sequence[object],
@@ -129,35 +129,35 @@ def entries_by(
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
         known = f"m.{column} IN ({', '.join('?' * len(chunk))})"
-        found |= entries(db, f"{known} AND {condition}", [*chunk, *values])
+        found |= list_entries(db, f"{known} AND {condition}", [*chunk, *values])
     return found
 
 
-def by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, MemoryEntry]:
+def index_by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, MemoryEntry]:
     """Return memories of a tenant by their ids, tombstones too."""
-    return entries_by(db, "id", ids, "m.tenant = ?", [tenant])
+    return read_entries_by(db, "id", ids, "m.tenant = ?", [tenant])
 
 
-def by_row(
+def index_by_row(
     db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int]
 ) -> dict[int, MemoryEntry]:
     """Return living memories of some places by their rows."""
     # The sign keeps SQLite from walking through whole places instead of looking rows up.
-    condition, values = in_places(places, sign="+")
-    return entries_by(db, "row", rows, f"{condition} AND m.forgotten IS NULL", values)
+    condition, values = build_places_sql(places, sign="+")
+    return read_entries_by(db, "row", rows, f"{condition} AND m.forgotten IS NULL", values)
 
 
-def rows_where(
+def list_rows_where(
     db: sqlite3.Connection, places: Sequence[MemoryPlace], where: MemoryFilter, now: float
 ) -> list[int]:
     """Return the rows of some places that pass a filter, ascending."""
-    place, values = in_places(places)
-    condition, more = passing(where, now)
+    place, values = build_places_sql(places)
+    condition, more = list_passing(where, now)
     sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
     return [row for (row,) in db.execute(sql, [*values, *more])]
 
 
-def _links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
+def _read_links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
     found: dict[int, dict[str, list[str]]] = {}
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
@@ -171,7 +171,7 @@ def _links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, l
     return found
 
 
-def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
+def _make_entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
     return MemoryEntry(
         id=row[1],
         session_id=row[2],
@@ -197,7 +197,7 @@ def _entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
     )
 
 
-def revision(db: sqlite3.Connection) -> int:
+def compute_revision(db: sqlite3.Connection) -> int:
     """Return the number of the last change."""
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
     return last
@@ -228,14 +228,14 @@ class IndexStatistics:
 
     def _keep_up(self, db: sqlite3.Connection) -> None:
         # Asked first: what is counted is at least as new.
-        last = revision(db)
+        last = compute_revision(db)
         if last != self._revision or len(self._small) + len(self._counts) >= _MANY:
             self._revision = last
             self._small.clear()
             self._counts.clear()
 
 
-def lexical(
+def search_lexical(
     db: sqlite3.Connection,
     places: Sequence[MemoryPlace],
     words: Sequence[str],
@@ -251,9 +251,9 @@ def lexical(
     query = (
         match_expression(marks, words)
         if known.are_small(db, marks)
-        else match_expression([], _telling(db, words, known))
+        else match_expression([], _select_telling(db, words, known))
     )
-    condition, values = in_places(places)
+    condition, values = build_places_sql(places)
     # SQLite's scores are better the lower they are.
     found = db.execute(
         "SELECT words.rowid, -bm25(words, 0.0, 1.0, 0.0), -bm25(words, 0.0, 1.0, 1.0)"
@@ -272,12 +272,14 @@ def _count(db: sqlite3.Connection, query: str) -> int:
     return found
 
 
-def _telling(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> Sequence[str]:
+def _select_telling(
+    db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics
+) -> Sequence[str]:
     """Return the rarer words where all together would match more than a search can weigh.
 
     A word that half of all memories hold says little and costs much.
     """
-    if _last_row(db) <= _MANY or len(words) < 2:
+    if _find_last_row(db) <= _MANY or len(words) < 2:
         return words
     counts = [(known.count(db, word), word) for word in words]
     chosen: list[str] = []
@@ -291,14 +293,14 @@ def _telling(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistic
     return chosen or words
 
 
-def _last_row(db: sqlite3.Connection) -> int:
+def _find_last_row(db: sqlite3.Connection) -> int:
     last: int = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
     return last
 
 
-def word_counts(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> WordCounts:
+def count_words(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> WordCounts:
     """Return how many memories hold each word, over the whole file."""
-    total = _last_row(db)
+    total = _find_last_row(db)
     counts = {word: known.count(db, word) for word in words}
     # Counting ends at some number: from there to all, the geometric mean is a fair guess.
     many = round(math.sqrt(_MANY * max(total, _MANY)))
@@ -307,11 +309,11 @@ def word_counts(db: sqlite3.Connection, words: Sequence[str], known: IndexStatis
     )
 
 
-def passages(
+def list_passages(
     db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int], model: str
 ) -> dict[int, MemoryPassage]:
     """Return the texts of living memories of some places, with tokens of a model."""
-    condition, values = in_places(places, sign="+")
+    condition, values = build_places_sql(places, sign="+")
     found: dict[int, MemoryPassage] = {}
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
@@ -326,7 +328,7 @@ def passages(
     return found
 
 
-def tokens(
+def list_tokens(
     db: sqlite3.Connection, tenants: Collection[str], rows: Sequence[int], model: str
 ) -> dict[int, bytes]:
     """Return the tokens of memories of some tenants; forgotten ones have none."""
@@ -341,7 +343,7 @@ def tokens(
     return found
 
 
-def lines_before(
+def list_lines_before(
     db: sqlite3.Connection, session: tuple[str, str, str, str], row: int, limit: int
 ) -> list[StoredLine]:
     """Return the beginnings of the last lines of a session before a row, newest first.
@@ -358,9 +360,11 @@ def lines_before(
     return [StoredLine(*line) for line in found]
 
 
-def changes(db: sqlite3.Connection, place: MemoryPlace, model: str, after: int) -> list[IndexRow]:
+def list_changes(
+    db: sqlite3.Connection, place: MemoryPlace, model: str, after: int
+) -> list[IndexRow]:
     """Return what changed in a place after a revision."""
-    condition, values = in_places([place])
+    condition, values = build_places_sql([place])
     found = db.execute(
         "SELECT m.row, m.session_id,"
         " iif(m.speaker = '', coalesce(m.inferred_speaker, ''), m.speaker),"
@@ -376,7 +380,7 @@ def changes(db: sqlite3.Connection, place: MemoryPlace, model: str, after: int) 
     return [IndexRow(*row) for row in found]
 
 
-def unembedded(
+def list_unembedded(
     db: sqlite3.Connection, model: str, limit: int, after: int, *, needs_tokens: bool
 ) -> list[Unembedded]:
     """Return memories that have no vector or tokens of a model and were not refused."""
@@ -395,7 +399,7 @@ def unembedded(
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     for _, tenant, _, scope, owner, *_ in found:
         if (tenant, scope, owner) not in names:
-            names[tenant, scope, owner] = _speakers(db, tenant, scope, owner)
+            names[tenant, scope, owner] = _list_speakers(db, tenant, scope, owner)
     return [
         Unembedded(
             row,
@@ -409,7 +413,7 @@ def unembedded(
     ]
 
 
-def spaces(db: sqlite3.Connection) -> list[VectorSpace]:
+def list_spaces(db: sqlite3.Connection) -> list[VectorSpace]:
     """Return the spaces of all vectors: one look into the index per model, not per vector."""
     found = db.execute(
         "WITH RECURSIVE models (model) AS (SELECT min(model) FROM vectors UNION ALL"
@@ -428,7 +432,7 @@ def spaces(db: sqlite3.Connection) -> list[VectorSpace]:
     ]
 
 
-def _speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
+def _list_speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
     found = db.execute(
         "SELECT DISTINCT iif(speaker = '', coalesce(inferred_speaker, ''), speaker) AS said"
         " FROM memories WHERE tenant = ? AND scope = ? AND owner = ? AND said != '' LIMIT 50",
@@ -437,7 +441,7 @@ def _speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tu
     return tuple(row[0] for row in found)
 
 
-def stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
+def make_stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
     """Count what is there."""
     counts = db.execute(
         "SELECT count(*) FILTER (WHERE forgotten IS NULL),"

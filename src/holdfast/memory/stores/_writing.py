@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import AlreadyExists, NotFound
-from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, infer_turn, label_of
+from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, describe_label, infer_turn
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryDraft, Purge
-from holdfast.memory.stores._reading import lines_before, place_words
+from holdfast.memory.stores._reading import describe_places, list_lines_before
 from holdfast.memory.words import index_text
 
 _BEFORE_CHARACTERS = 2_000
@@ -25,7 +25,7 @@ _INFERRED_AT_ONCE = 200
 _NEWEST = 2**62
 
 
-def next_revision(db: sqlite3.Connection) -> int:
+def compute_next_revision(db: sqlite3.Connection) -> int:
     """Return a number above all revisions so far."""
     db.execute("UPDATE revisions SET last = last + 1")
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
@@ -35,12 +35,12 @@ def next_revision(db: sqlite3.Connection) -> int:
 def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     """Store a memory with its words; returns its row."""
     options = draft.options
-    before = _row_of(db, draft.tenant, options.previous_id) if options.previous_id else None
+    before = _read_row(db, draft.tenant, options.previous_id) if options.previous_id else None
     if draft.supersedes:
         _supersede(db, draft)
     said = _infer(db, draft)
     if before is None and said.follows is not None:
-        before = (said.follows, _content_of(db, said.follows))
+        before = (said.follows, _read_content(db, said.follows))
     try:
         row = _insert(db, draft, before[0] if before else None, said.speaker)
     except sqlite3.IntegrityError as error:
@@ -49,7 +49,7 @@ def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
         "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
         (
             row,
-            place_words(draft.tenant, options.scope, draft.owner),
+            describe_places(draft.tenant, options.scope, draft.owner),
             index_text(draft.content),
             _before_text(before[1] if before else ""),
         ),
@@ -80,16 +80,16 @@ def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:
     if options.speaker or draft.supersedes or options.derived_from:
         return NOTHING
     session = (draft.tenant, options.scope, draft.owner, draft.session_id)
-    return _inferred(db, draft.content, session, _NEWEST)
+    return _read_inferred(db, draft.content, session, _NEWEST)
 
 
-def _inferred(
+def _read_inferred(
     db: sqlite3.Connection, content: str, session: tuple[str, str, str, str], row: int
 ) -> Inferred:
     # Most texts have no label, and need no look at the lines before.
-    if not label_of(content):
+    if not describe_label(content):
         return NOTHING
-    return infer_turn(content, lines_before(db, session, row, WINDOW - 1))
+    return infer_turn(content, list_lines_before(db, session, row, WINDOW - 1))
 
 
 def _make_turn(db: sqlite3.Connection, row: int, speaker: str, previous: int | None) -> None:
@@ -101,10 +101,10 @@ def _make_turn(db: sqlite3.Connection, row: int, speaker: str, previous: int | N
     follows = previous if known[0] is None else known[0]
     db.execute(
         "UPDATE memories SET inferred_speaker = ?, previous = ?, revision = ? WHERE row = ?",
-        (speaker, follows, next_revision(db), row),
+        (speaker, follows, compute_next_revision(db), row),
     )
     if known[0] is None and previous is not None:
-        text = _before_text(_content_of(db, previous))
+        text = _before_text(_read_content(db, previous))
         db.execute("UPDATE words SET before = ? WHERE rowid = ?", (text, row))
     for table in ("vectors", "tokens", "refusals"):
         db.execute(f"DELETE FROM {table} WHERE row = ?", (row,))
@@ -121,7 +121,7 @@ def infer_old_turns(db: sqlite3.Connection) -> bool:
     for row, content, *session, speaker, supersedes in found:
         said = NOTHING
         if not speaker and not supersedes:
-            said = _inferred(db, content, tuple(session), row)
+            said = _read_inferred(db, content, tuple(session), row)
         for earlier in said.earlier:
             _make_turn(db, *earlier)
         if said.speaker:
@@ -131,7 +131,7 @@ def infer_old_turns(db: sqlite3.Connection) -> bool:
     return len(found) == _INFERRED_AT_ONCE
 
 
-def _content_of(db: sqlite3.Connection, row: int) -> str:
+def _read_content(db: sqlite3.Connection, row: int) -> str:
     content: str = db.execute("SELECT content FROM memories WHERE row = ?", (row,)).fetchone()[0]
     return content
 
@@ -160,7 +160,7 @@ def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, in
         "superseded_by": "",
         "bytes": len(draft.content.encode()),
         "inferred_speaker": inferred,
-        "revision": next_revision(db),
+        "revision": compute_next_revision(db),
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO memories ({', '.join(values)}) VALUES ({marks})"
@@ -170,18 +170,18 @@ def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, in
 
 
 def _supersede(db: sqlite3.Connection, draft: MemoryDraft) -> None:
-    row, _ = _row_of(db, draft.tenant, draft.supersedes)
+    row, _ = _read_row(db, draft.tenant, draft.supersedes)
     changed = db.execute(
         "UPDATE memories SET superseded_by = ?, revision = ?,"
         " valid_to = min(coalesce(valid_to, ?), ?)"
         " WHERE row = ? AND superseded_by = '' AND forgotten IS NULL",
-        (draft.id, next_revision(db), draft.valid_from, draft.valid_from, row),
+        (draft.id, compute_next_revision(db), draft.valid_from, draft.valid_from, row),
     )
     if not changed.rowcount:
         raise AlreadyExists(kind="newer version of memory", value=draft.supersedes)
 
 
-def _row_of(db: sqlite3.Connection, tenant: str, memory_id: str) -> tuple[int, str]:
+def _read_row(db: sqlite3.Connection, tenant: str, memory_id: str) -> tuple[int, str]:
     found: tuple[int, str] | None = db.execute(
         "SELECT row, content FROM memories WHERE tenant = ? AND id = ? AND forgotten IS NULL",
         (tenant, memory_id),
@@ -197,21 +197,21 @@ def _before_text(content: str) -> str:
 
 def link(db: sqlite3.Connection, tenant: str, row: int, relation: str, other: str) -> None:
     """Note how a memory relates to another one of its tenant."""
-    target, _ = _row_of(db, tenant, other)
+    target, _ = _read_row(db, tenant, other)
     db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?)", (tenant, row, relation, target))
 
 
 def link_ids(db: sqlite3.Connection, tenant: str, memory_id: str, relation: str, to: str) -> None:
     """Note how two memories relate."""
-    link(db, tenant, _row_of(db, tenant, memory_id)[0], relation, to)
+    link(db, tenant, _read_row(db, tenant, memory_id)[0], relation, to)
 
 
 def pin(db: sqlite3.Connection, tenant: str, memory_id: str, is_pinned: bool) -> None:
     """Protect a memory from retention, or no longer."""
-    row, _ = _row_of(db, tenant, memory_id)
+    row, _ = _read_row(db, tenant, memory_id)
     db.execute(
         "UPDATE memories SET is_pinned = ?, revision = ? WHERE row = ?",
-        (int(is_pinned), next_revision(db), row),
+        (int(is_pinned), compute_next_revision(db), row),
     )
 
 
@@ -253,16 +253,18 @@ def put_vectors(
     if space is not None:
         note_space(db, space)
     for row, vector in vectors.items():
-        tenant = _tenant_of_living(db, row)
+        tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
             put_vector(db, tenant, row, model, vector)
-            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
+            db.execute(
+                "UPDATE memories SET revision = ? WHERE row = ?", (compute_next_revision(db), row)
+            )
     for row, some in tokens.items():
-        tenant = _tenant_of_living(db, row)
+        tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
             put_tokens(db, tenant, row, model, some)
     for row, detail in refused.items():
-        tenant = _tenant_of_living(db, row)
+        tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
             db.execute(
                 "INSERT INTO refusals VALUES (?, ?, ?, 1, ?)"
@@ -272,11 +274,13 @@ def put_vectors(
             # Nobody goes on asking an old server for the sake of what the new one refuses.
             db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
             db.execute("DELETE FROM tokens WHERE row = ?", (row,))
-            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (next_revision(db), row))
+            db.execute(
+                "UPDATE memories SET revision = ? WHERE row = ?", (compute_next_revision(db), row)
+            )
     _drop_empty_spaces(db, model)
 
 
-def changed_since(db: sqlite3.Connection, revisions: Mapping[int, int]) -> set[int]:
+def list_changed_since(db: sqlite3.Connection, revisions: Mapping[int, int]) -> set[int]:
     """Return the rows that have another revision by now."""
     find = "SELECT 1 FROM memories WHERE row = ? AND revision = ?"
     return {one[0] for one in revisions.items() if db.execute(find, one).fetchone() is None}
@@ -290,7 +294,7 @@ def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
     )
 
 
-def _tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
+def _read_tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
     found = db.execute(
         "SELECT tenant FROM memories WHERE row = ? AND forgotten IS NULL", (row,)
     ).fetchone()
@@ -339,7 +343,7 @@ def _forget_row(db: sqlite3.Connection, tenant: str, row: int, now: float, reaso
         "UPDATE memories SET content = '', metadata = '{}', provenance = '{}', speaker = '',"
         " inferred_speaker = '', kind = '', bytes = 0, is_pinned = 0, forgotten = ?,"
         " forgotten_why = ?, revision = ? WHERE row = ?",
-        (now, reason, next_revision(db), row),
+        (now, reason, compute_next_revision(db), row),
     )
     db.execute("DELETE FROM words WHERE rowid = ?", (row,))
     for table in ("vectors", "tokens", "refusals"):
@@ -369,12 +373,12 @@ def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
         (tenant,),
     ).fetchall()
     for scope, owner, count, size in places:
-        beyond = _beyond_caps(db, (tenant, scope, owner), (count, size), rule)
+        beyond = _list_beyond_caps(db, (tenant, scope, owner), (count, size), rule)
         gone += forgetting(beyond, reason="over the cap")
     return gone
 
 
-def _beyond_caps(
+def _list_beyond_caps(
     db: sqlite3.Connection, place: tuple[str, str, str], held: tuple[int, int], rule: Purge
 ) -> list[str]:
     count, size = held
@@ -442,7 +446,7 @@ def reindex(db: sqlite3.Connection) -> int:
     for row, tenant, scope, owner, content, before in found:
         db.execute(
             "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
-            (row, place_words(tenant, scope, owner), index_text(content), _before_text(before)),
+            (row, describe_places(tenant, scope, owner), index_text(content), _before_text(before)),
         )
         count += 1
     return count
@@ -454,6 +458,6 @@ def drop_vectors(db: sqlite3.Connection, model: str) -> int:
     db.execute("DELETE FROM tokens WHERE model = ?", (model,))
     db.execute(
         "UPDATE memories SET revision = ? WHERE row IN (SELECT row FROM vectors WHERE model = ?)",
-        (next_revision(db), model),
+        (compute_next_revision(db), model),
     )
     return db.execute("DELETE FROM vectors WHERE model = ?", (model,)).rowcount

@@ -31,10 +31,10 @@ class MemoryStoreKind(msgspec.Struct, frozen=True, kw_only=True):
 def _open_sqlite(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
     from holdfast.memory.stores.sqlite import SqliteMemoryStorage  # noqa: PLC0415 - when chosen
 
-    return SqliteMemoryStorage(_sqlite_place(address, base_dir), is_synced=is_synced)
+    return SqliteMemoryStorage(_resolve_sqlite_place(address, base_dir), is_synced=is_synced)
 
 
-def _sqlite_place(address: SplitResult, base_dir: Path) -> Path:
+def _resolve_sqlite_place(address: SplitResult, base_dir: Path) -> Path:
     return resolve_directory(address, base_dir) / MEMORY_FILE
 
 
@@ -44,7 +44,7 @@ def _open_memory(address: SplitResult, base_dir: Path, is_synced: bool) -> Memor
     return InMemoryStorage()
 
 
-SQLITE = MemoryStoreKind(open=_open_sqlite, place=_sqlite_place)
+SQLITE = MemoryStoreKind(open=_open_sqlite, place=_resolve_sqlite_place)
 MEMORY = MemoryStoreKind(open=_open_memory)
 _KINDS = AddressRegistry(
     "holdfast.memory_stores",

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, MemoryIndexDamaged, StorageDamaged, UsageError
 from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_file import size
+from holdfast.journal.stores._sqlite_file import compute_size
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
@@ -104,7 +104,7 @@ class SqliteMemoryStorage:
         def read(db: sqlite3.Connection) -> list[MemoryEntry]:
             found = {
                 entry.id: entry if not model else _with_vector(db, tenant, row, entry, model)
-                for row, entry in _reading.by_id(db, tenant, list(ids)).items()
+                for row, entry in _reading.index_by_id(db, tenant, list(ids)).items()
             }
             return [found[memory_id] for memory_id in ids if memory_id in found]
 
@@ -120,8 +120,8 @@ class SqliteMemoryStorage:
         after: str,
     ) -> list[MemoryEntry]:
         """Return memories, newest first."""
-        place, values = _reading.in_places(places)
-        condition, more = _reading.passing(where, now)
+        place, values = _reading.build_places_sql(places)
+        condition, more = _reading.list_passing(where, now)
         condition, values = f"{place} AND {condition}", [*values, *more]
         if after:
             condition += (
@@ -131,7 +131,7 @@ class SqliteMemoryStorage:
             values.append(after)
         tail = "ORDER BY m.created DESC, m.row DESC LIMIT ?"
         values.append(limit)
-        found = await self._read(lambda db: _reading.entries(db, condition, values, tail))
+        found = await self._read(lambda db: _reading.list_entries(db, condition, values, tail))
         return list(found.values())
 
     async def select(
@@ -146,56 +146,64 @@ class SqliteMemoryStorage:
         """Return what is picked among the rows that hold words and pass a filter."""
 
         def work() -> dict[int, MemoryEntry]:
-            hits = self._lexical(places, words)
+            hits = self._search_lexical(places, words)
             passing = None
             if not where.is_plain:
-                passing = self._reading(lambda db: _reading.rows_where(db, places, where, now))
+                passing = self._run_reading(
+                    lambda db: _reading.list_rows_where(db, places, where, now)
+                )
             # Others may read meanwhile.
             rows = choose(hits, passing, _SqliteLookup(self, places))
-            return self._reading(lambda db: _reading.by_row(db, places, rows)) if rows else {}
+            return (
+                self._run_reading(lambda db: _reading.index_by_row(db, places, rows))
+                if rows
+                else {}
+            )
 
         # One thread for all of it: each change of threads costs as much as a query.
         return await asyncio.to_thread(work)
 
-    def _lexical(self, places: Sequence[MemoryPlace], words: Sequence[str]) -> list[LexicalHit]:
-        known = self._opened(self._reader).statistics
+    def _search_lexical(
+        self, places: Sequence[MemoryPlace], words: Sequence[str]
+    ) -> list[LexicalHit]:
+        known = self._require_open(self._reader).statistics
         try:
-            return self._reading(lambda db: _reading.lexical(db, places, words, known))
+            return self._run_reading(lambda db: _reading.search_lexical(db, places, words, known))
         except StorageDamaged as error:
             raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
 
     async def revision(self) -> int:
         """Return the number of the last change."""
-        held = self._opened(self._reader)
+        held = self._require_open(self._reader)
         if not held.lock.acquire(blocking=False):
-            return await self._read(_reading.revision)
+            return await self._read(_reading.compute_revision)
         # One row of one page: a thread would cost many times as much.
         try:
-            with self._translated():
-                return _reading.revision(held.connection)
+            with self._translate():
+                return _reading.compute_revision(held.connection)
         finally:
             held.lock.release()
 
     async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place."""
-        return await self._read(lambda db: _reading.changes(db, place, model, after))
+        return await self._read(lambda db: _reading.list_changes(db, place, model, after))
 
-    async def unembedded(
+    async def list_unembedded(
         self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
     ) -> list[Unembedded]:
         """Return memories without a vector of the model, or without its tokens."""
         return await self._read(
-            lambda db: _reading.unembedded(db, model, limit, after, needs_tokens=needs_tokens)
+            lambda db: _reading.list_unembedded(db, model, limit, after, needs_tokens=needs_tokens)
         )
 
-    async def spaces(self) -> list[VectorSpace]:
+    async def list_spaces(self) -> list[VectorSpace]:
         """Return the spaces of all vectors."""
-        return await self._read(_reading.spaces)
+        return await self._read(_reading.list_spaces)
 
     async def stats(self, tenant: str) -> MemoryStats:
         """Count what is there."""
-        taken = size(self._path) if self._path is not None else 0
-        return await self._read(lambda db: _reading.stats(db, tenant, taken))
+        taken = compute_size(self._path) if self._path is not None else 0
+        return await self._read(lambda db: _reading.make_stats(db, tenant, taken))
 
     # --- changing ---------------------------------------------------------------------
 
@@ -216,7 +224,7 @@ class SqliteMemoryStorage:
         """Keep vectors, tokens, refusals, and how the model is reached."""
 
         def write(db: sqlite3.Connection) -> None:
-            changed = _writing.changed_since(db, revisions or {})
+            changed = _writing.list_changed_since(db, revisions or {})
             _writing.put_vectors(
                 db,
                 model,
@@ -273,8 +281,8 @@ class SqliteMemoryStorage:
             is_more = await self._write(_writing.go_on_merging)
 
     def _compact_file(self) -> bool:
-        held = self._opened(self._writer)
-        with held.lock, self._translated():
+        held = self._require_open(self._writer)
+        with held.lock, self._translate():
             held.connection.execute("PRAGMA incremental_vacuum").fetchall()
             found = held.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return found is None or not found[0]
@@ -286,20 +294,20 @@ class SqliteMemoryStorage:
         return str(self._path or ":memory:")
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.to_thread(self._reading, work)
+        return await asyncio.to_thread(self._run_reading, work)
 
-    def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        held = self._opened(self._reader)
-        with held.lock, self._translated():
+    def _run_reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        held = self._require_open(self._reader)
+        with held.lock, self._translate():
             return work(held.connection)
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         # Runs to its end even if the caller is cancelled: nobody may find half of it open.
-        return await asyncio.to_thread(self._writing, work)
+        return await asyncio.to_thread(self._run_writing, work)
 
-    def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        held = self._opened(self._writer)
-        with held.lock, self._translated():
+    def _run_writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        held = self._require_open(self._writer)
+        with held.lock, self._translate():
             db = held.connection
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -312,7 +320,7 @@ class SqliteMemoryStorage:
             return result
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self) -> Iterator[None]:
         try:
             yield
         except (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError) as error:
@@ -327,7 +335,7 @@ class SqliteMemoryStorage:
             return StorageDamaged(path=self._name, detail=str(error))
         return found
 
-    def _opened(self, held: _LockedConnection | None) -> _LockedConnection:
+    def _require_open(self, held: _LockedConnection | None) -> _LockedConnection:
         if held is None:
             raise UsageError(detail="The storage of memories is not open.")
         return held
@@ -341,15 +349,17 @@ class _SqliteLookup:
         self._places = places
 
     def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
-        return self._storage._reading(lambda db: _reading.passages(db, self._places, rows, model))
+        return self._storage._run_reading(
+            lambda db: _reading.list_passages(db, self._places, rows, model)
+        )
 
     def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
         tenants = {place.tenant for place in self._places}
-        return self._storage._reading(lambda db: _reading.tokens(db, tenants, rows, model))
+        return self._storage._run_reading(lambda db: _reading.list_tokens(db, tenants, rows, model))
 
-    def word_counts(self, words: Sequence[str]) -> WordCounts:
-        known = self._storage._opened(self._storage._reader).statistics
-        return self._storage._reading(lambda db: _reading.word_counts(db, words, known))
+    def count_words(self, words: Sequence[str]) -> WordCounts:
+        known = self._storage._require_open(self._storage._reader).statistics
+        return self._storage._run_reading(lambda db: _reading.count_words(db, words, known))
 
 
 class InMemoryStorage(SqliteMemoryStorage):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
         AgentOrchestrator as AgentOrchestrator,
     )
     from holdfast.orchestration.delegation.orchestrator import AgentTask as AgentTask
+    from holdfast.orchestration.delegation.subagent_tool import make_task_tool as make_task_tool
     from holdfast.orchestration.delegation.subagent_tool import select_subagents as select_subagents
     from holdfast.orchestration.delegation.subagent_tool import task as task
-    from holdfast.orchestration.delegation.subagent_tool import task_tool as task_tool
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -30,6 +30,6 @@ else:
             "family": "Family FamilyEvent",
             "limits": "Census DelegationLimits",
             "orchestrator": "AgentOrchestrator AgentTask",
-            "subagent_tool": "select_subagents task task_tool",
+            "subagent_tool": "select_subagents task make_task_tool",
         },
     )

@@ -17,7 +17,7 @@ from holdfast.agents import (
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists
 from holdfast.journal import Origin
-from holdfast.orchestration.delegation.child import Children, ChildRequest, derived_id
+from holdfast.orchestration.delegation.child import Children, ChildRequest, derive_id
 from holdfast.runs import derive_call_lineage
 from holdfast.sessions import Session
 from holdfast.state import StateChanged, check_key
@@ -50,7 +50,7 @@ class CallDelegation:
         whoever is to be refused one call only is refused it.
         """
         session = await self._children.sessions.get_session(context.session_id)
-        child = self._child(context, request, session)
+        child = self._make_child(context, request, session)
         result = await self._children.admit(child) or await self._children.run(child)
         if result.was_stopped:
             reason, by = str(result.metadata["reason"]), result.stopped_by
@@ -69,7 +69,7 @@ class CallDelegation:
         children = self._children
         session = await children.sessions.get_session(context.session_id)
         request = RunRequest(agent=agent, message=message)
-        if await children.turns.find(derived_id("run", context.idempotency_key)) is None:
+        if await children.turns.find(derive_id("run", context.idempotency_key)) is None:
             given = HandoffInput(
                 message=message,
                 messages=await children.sessions.messages.all(session),
@@ -86,12 +86,12 @@ class CallDelegation:
                 transform_version=transform.version,
                 transform_hash=transform.source_hash,
                 parcel=digest_handoff(parcel),
-                session_id=derived_id("ses", context.idempotency_key),
-                run_id=derived_id("run", context.idempotency_key),
+                session_id=derive_id("ses", context.idempotency_key),
+                run_id=derive_id("run", context.idempotency_key),
             )
             await self._note(context, fact)
             if facts:
-                child = self._child(context, request, session)
+                child = self._make_child(context, request, session)
                 begun = await children.begin(child, facts)
                 request = msgspec.structs.replace(request, session_id=begun)
         return await self.send(context, request)
@@ -133,13 +133,15 @@ class CallDelegation:
             )
         return facts
 
-    def _child(self, context: ToolContext, request: RunRequest, session: Session) -> ChildRequest:
+    def _make_child(
+        self, context: ToolContext, request: RunRequest, session: Session
+    ) -> ChildRequest:
         limits = context.child_limits
         return ChildRequest(
             key=context.idempotency_key,
             request=msgspec.structs.replace(
                 request,
-                skill_names=_common(limits.skill_names, request.skill_names),
+                skill_names=_find_common(limits.skill_names, request.skill_names),
                 on_ask=limits.on_ask,
                 approver=limits.approver,
             ),
@@ -162,7 +164,9 @@ class CallDelegation:
         await journal.append(context.session_id, [fact], origin=origin)
 
 
-def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def _find_common(
+    one: tuple[str, ...] | None, other: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
     if one is None or other is None:
         return one if other is None else other
     return tuple(name for name in other if name in one)

@@ -20,7 +20,7 @@ from holdfast.journal import Payload
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import LINEAGE_KEY, Lineage, read_lineage
-from holdfast.sessions import NewSession, Session, SessionManager, new_session
+from holdfast.sessions import NewSession, Session, SessionManager, make_new_session
 from holdfast.turns import TurnQueue
 
 STOP_GRACE_S = 10.0
@@ -35,7 +35,7 @@ class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A run below another one; `key` is the same whenever the same one is meant.
 
     `parent` is the starter's session, which `above` speaks of. `pattern` is what the child's
-    session begins like, where several requests share it (`pattern_below`). `seconds` are left
+    session begins like, where several requests share it (`make_pattern_session`). `seconds` are left
     to the starter.
     """
 
@@ -54,10 +54,10 @@ class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def run_id(self) -> str:
         """The id of the child's run."""
-        return derived_id("run", self.key)
+        return derive_id("run", self.key)
 
 
-def derived_id(prefix: str, key: str) -> str:
+def derive_id(prefix: str, key: str) -> str:
     """Return an id that follows from a key, the same in every process."""
     return f"{prefix}_{digest(['child', prefix, key])[:26]}"
 
@@ -93,12 +93,12 @@ class Children:
                 raise NotFound(kind="agent", value=child.name)
             await self.census.admit(child.above, child.run_id, child.name, self.limits)
         except HoldfastError as error:
-            return failed(child, error)
+            return make_failed(child, error)
         return None
 
     async def begin(self, child: ChildRequest, facts: Sequence[Payload]) -> str:
         """Begin the child's own session with some facts in it, all at once; returns its id."""
-        new = _session_for(child)
+        new = _make_session(child)
         with contextlib.suppress(AlreadyExists):
             await self.sessions.journal.append(new.id, [new.created, *facts], must_be_new=True)
         return new.id
@@ -109,12 +109,12 @@ class Children:
         A failure is a result too. A caller that is cancelled takes the child with it.
         """
         try:
-            return await self._in_time(child, await self._complete(child))
+            return await self._run_in_time(child, await self._complete(child))
         except HoldfastError as error:
-            return failed(child, error)
+            return make_failed(child, error)
         except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
             detail = f"{type(error).__name__}: {error}"
-            return failed(child, HoldfastError(detail=detail))
+            return make_failed(child, HoldfastError(detail=detail))
 
     # --- inside -----------------------------------------------------------------------
 
@@ -124,9 +124,9 @@ class Children:
         return msgspec.structs.replace(
             asked,
             session_id=(await self._known(child)).id if asked.session_id else "",
-            new_session=None if asked.session_id else _session_for(child),
+            new_session=None if asked.session_id else _make_session(child),
             run_id=child.run_id,
-            budget=_within(asked.budget or NO_BUDGET, child.seconds),
+            budget=_limit_within(asked.budget or NO_BUDGET, child.seconds),
             starter=child.above.starter,
         )
 
@@ -147,7 +147,7 @@ class Children:
             return session
         return await self.sessions.update_session(session.id, metadata=now)
 
-    async def _in_time(self, child: ChildRequest, request: RunRequest) -> AgentResult:
+    async def _run_in_time(self, child: ChildRequest, request: RunRequest) -> AgentResult:
         limit = self.limits.time_s
         if child.seconds is not None:
             limit = min(limit, child.seconds)
@@ -163,18 +163,20 @@ class Children:
             raise
         if not task.done():
             await _stop(task)
-            return _timed_out(child, request, limit)
+            return _make_timed_out(child, request, limit)
         if task.cancelled():
-            return _timed_out(child, request, limit)
+            return _make_timed_out(child, request, limit)
         return _as_told(child, task.result())
 
 
-def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = None) -> NewSession:
+def make_pattern_session(
+    above: Lineage, parent: Session, state: JsonObject | None = None
+) -> NewSession:
     """Return what sessions below a parent begin like; each gets its own title and id."""
     metadata: JsonObject = {**above.to_metadata()}
     if state:
         metadata[STATE_KEY] = state
-    return new_session(
+    return make_new_session(
         "Below another",
         project_id=parent.project_id,
         directory=parent.directory,
@@ -184,11 +186,11 @@ def pattern_below(above: Lineage, parent: Session, state: JsonObject | None = No
     )
 
 
-def _session_for(child: ChildRequest) -> NewSession:
+def _make_session(child: ChildRequest) -> NewSession:
     """Return the child's own session; one that a crash left has the same id."""
-    pattern = child.pattern or pattern_below(child.above, child.parent, child.request.state)
+    pattern = child.pattern or make_pattern_session(child.above, child.parent, child.request.state)
     title = " ".join(child.request.message.split())[:_TITLE] or f"Task for {child.name}"
-    return pattern.named(title, derived_id("ses", child.key))
+    return pattern.named(title, derive_id("ses", child.key))
 
 
 async def _stop(task: asyncio.Task[AgentResult]) -> None:
@@ -205,7 +207,7 @@ def _forget(task: asyncio.Task[AgentResult]) -> None:
         task.exception()
 
 
-def _within(budget: Budget, seconds: float | None) -> Budget | None:
+def _limit_within(budget: Budget, seconds: float | None) -> Budget | None:
     """Return the budget with no more time than is left to the caller."""
     if seconds is not None:
         limit = seconds if budget.max_wall_s is None else min(budget.max_wall_s, seconds)
@@ -224,7 +226,7 @@ def _as_told(child: ChildRequest, result: AgentResult) -> AgentResult:
     return msgspec.structs.replace(result, metadata=told)
 
 
-def _timed_out(child: ChildRequest, request: RunRequest, limit: float) -> AgentResult:
+def _make_timed_out(child: ChildRequest, request: RunRequest, limit: float) -> AgentResult:
     error = AgentTimeout(agent=child.name, limit_s=f"{limit:g}")
     return AgentResult(
         agent_name=child.name,
@@ -236,7 +238,7 @@ def _timed_out(child: ChildRequest, request: RunRequest, limit: float) -> AgentR
     )
 
 
-def failed(child: ChildRequest, error: HoldfastError) -> AgentResult:
+def make_failed(child: ChildRequest, error: HoldfastError) -> AgentResult:
     """Return the result of a child that could not run."""
     return AgentResult(
         agent_name=child.name,

@@ -41,11 +41,11 @@ class Family:
 
     async def has(self, session_id: str) -> bool:
         """Say whether a session belongs to it, as soon as that session exists."""
-        return await self._depth(session_id) is not None
+        return await self._measure_depth(session_id) is not None
 
     async def view(self, event: Event) -> FamilyEvent | None:
         """Return an event under its path; `None` if it belongs to somebody else."""
-        depth = await self._depth(event.session_id)
+        depth = await self._measure_depth(event.session_id)
         if depth is None:
             return None
         if event.kind == RunQueued.kind and depth:
@@ -58,12 +58,12 @@ class Family:
         journal = self._sessions.journal
         for row in await list_runs_below_session(journal, self._session_id):
             self._paths.setdefault(row.session_id, "/".join(row.path))
-        chains = [await self._chain(one, after, limit) for one in await self._members()]
+        chains = [await self._read_chain(one, after, limit) for one in await self._list_members()]
         merged = list(heapq.merge(*chains, key=lambda event: event.seq))[:limit]
         views = [await self.view(event) for event in merged]
         return [view for view in views if view is not None]
 
-    async def _members(self) -> list[str]:
+    async def _list_members(self) -> list[str]:
         """The session and all below it, also those in which nothing has run."""
         found = [self._session_id]
         level: tuple[str, ...] = (self._session_id,)
@@ -85,7 +85,7 @@ class Family:
             names = (*starter.path, queued.agent) if queued.agent else starter.path
             self._paths[event.session_id] = "/".join(names)
 
-    async def _chain(self, session_id: str, after: int, limit: int) -> list[Event]:
+    async def _read_chain(self, session_id: str, after: int, limit: int) -> list[Event]:
         events: list[Event] = []
         place = 0
         while len(events) < limit and (
@@ -95,14 +95,14 @@ class Family:
             place = page[-1].session_seq
         return events[:limit]
 
-    async def _depth(self, session_id: str) -> int | None:
+    async def _measure_depth(self, session_id: str) -> int | None:
         if session_id not in self._depths:
             try:
                 session = await self._sessions.get_session(session_id)
             except NotFound:
                 return None  # the system's chain, or not there yet
             above = read_lineage(session)
-            depth = await self._depth(above.session_id) if above is not None else None
+            depth = await self._measure_depth(above.session_id) if above is not None else None
             self._depths[session_id] = None if depth is None else depth + 1
             if above is not None and depth is not None:
                 self._paths.setdefault(session_id, "/".join(above.path))

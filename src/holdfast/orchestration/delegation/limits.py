@@ -66,18 +66,18 @@ class Census:
             DelegationRefused: it would be too many, or too deep.
         """
         if above.depth + 1 > limits.depth:
-            raise _refused(agent, "the depth of agents", "depth", limits.depth)
+            raise _make_refused(agent, "the depth of agents", "depth", limits.depth)
         starter = above.starter
-        tree = await self._tree(starter.root)
+        tree = await self._read_tree(starter.root)
         if run_id in tree.runs:
             return
         if len(tree.runs) >= limits.total:
-            raise _refused(agent, "the number of agents in all", "total", limits.total)
+            raise _make_refused(agent, "the number of agents in all", "total", limits.total)
         if tree.started_by[starter.run_id] >= limits.breadth:
-            raise _refused(agent, "the number of agents of one run", "breadth", limits.breadth)
+            raise _make_refused(agent, "the number of agents of one run", "breadth", limits.breadth)
         tree.add(run_id, starter.run_id)
 
-    async def _tree(self, root: str) -> _Tree:
+    async def _read_tree(self, root: str) -> _Tree:
         """The runs below a root."""
         if root not in self._trees:
             tree = _Tree()
@@ -90,5 +90,5 @@ class Census:
         return self._trees[root]
 
 
-def _refused(agent: str, kind: str, setting: str, limit: int) -> DelegationRefused:
+def _make_refused(agent: str, kind: str, setting: str, limit: int) -> DelegationRefused:
     return DelegationRefused(agent=agent, kind=kind, setting=setting, limit=limit)

@@ -12,11 +12,11 @@ import msgspec
 from holdfast.agents import Agent, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import UsageError
-from holdfast.ids import new_id
-from holdfast.orchestration.delegation.child import Children, ChildRequest, pattern_below
+from holdfast.ids import make_id
+from holdfast.orchestration.delegation.child import Children, ChildRequest, make_pattern_session
 from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget, OnAsk, Share
-from holdfast.runs import Lineage, below, read_session_budget
+from holdfast.runs import Lineage, list_below, read_session_budget
 from holdfast.sessions import NewSession, Session, SessionManager
 from holdfast.turns import TurnQueue
 
@@ -71,7 +71,7 @@ class AgentOrchestrator:
         """
         self._children = Children(host, sessions, turns, limits=limits)
         self._sessions = sessions
-        self.run_id = run_id or new_id("orc")
+        self.run_id = run_id or make_id("orc")
         self._agent = agent
         self._budget = budget
         self._on_ask = on_ask
@@ -111,7 +111,7 @@ class AgentOrchestrator:
             skill_names=None if skill_names is None else tuple(skill_names),
         )
         session = await self._sessions.get_session(session_id)
-        child = self._child(asked, self._common(from_agent, session))
+        child = self._make_child(asked, self._find_common(from_agent, session))
         return await self._children.admit(child) or await self._children.run(child)
 
     async def run_parallel_agents(
@@ -127,8 +127,8 @@ class AgentOrchestrator:
             NotFound: there is no session `session_id`.
         """
         session = await self._sessions.get_session(session_id)
-        common = self._common(self._agent, session)
-        children = [self._child(task, common) for task in tasks]
+        common = self._find_common(self._agent, session)
+        children = [self._make_child(task, common) for task in tasks]
         results = [await self._children.admit(child) for child in children]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
 
@@ -143,18 +143,18 @@ class AgentOrchestrator:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _common(self, agent: Agent | None, session: Session) -> _Common:
-        above = self._above(agent, session)
+    def _find_common(self, agent: Agent | None, session: Session) -> _Common:
+        above = self._list_above(agent, session)
         return _Common(
             session=session,
             above=above,
-            pattern=pattern_below(above, session),
+            pattern=make_pattern_session(above, session),
             # The starter has no run of its own here whose budget the child could share.
             budget=agent.budget if agent is not None else NO_BUDGET,
         )
 
-    def _above(self, agent: Agent | None, session: Session) -> Lineage:
-        above = below(agent, session, run_id=self.run_id)
+    def _list_above(self, agent: Agent | None, session: Session) -> Lineage:
+        above = list_below(agent, session, run_id=self.run_id)
         shares = list(above.shares)
         limit = read_session_budget(session)
         if limit.has_limits or shares:
@@ -170,7 +170,7 @@ class AgentOrchestrator:
             )
         return msgspec.structs.replace(above, shares=tuple(shares))
 
-    def _child(self, task: AgentTask, common: _Common) -> ChildRequest:
+    def _make_child(self, task: AgentTask, common: _Common) -> ChildRequest:
         # The same task for the second time is another one, and found again as the second.
         content = digest([common.session.id, common.above.path, msgspec.to_builtins(task)])
         self._seen[content] += 1

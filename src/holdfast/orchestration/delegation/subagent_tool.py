@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from holdfast.agents import RUN_TIMEOUT_S, Agent, Delegation, RunRequest, outcome_of
+from holdfast.agents import RUN_TIMEOUT_S, Agent, Delegation, RunRequest, make_outcome
 from holdfast.policy import Action, CallRequest, Rights, RuleSet, decide
 from holdfast.tools import Target, Tool, ToolContext, ToolResult, tool
 
@@ -41,7 +41,7 @@ async def task(
     """
     delegation = context.execution.get(Delegation)  # type: ignore[type-abstract]
     request = RunRequest(agent=subagent_type, message=prompt, session_id=session_id)
-    done = outcome_of(await delegation.send(context, request))
+    done = make_outcome(await delegation.send(context, request))
     if description:
         done = msgspec.structs.replace(done, title=description)
     where = done.metadata.get("session_id")
@@ -59,7 +59,7 @@ def select_subagents(
     return tuple([agent for agent in agents if agent.name in may_be_sent])
 
 
-def task_tool(agents: Sequence[Agent]) -> Tool:
+def make_task_tool(agents: Sequence[Agent]) -> Tool:
     """Return the `task` tool as offered to an agent that may send these."""
     known = "\n".join(
         f"- {agent.name}: {' '.join(agent.description.split())[:_LONGEST_DESCRIPTION]}"
@@ -73,10 +73,10 @@ def task_tool(agents: Sequence[Agent]) -> Tool:
 @functools.lru_cache(maxsize=256)
 def _open_names(names: tuple[str, ...], ceiling: RuleSet, rights: Rights) -> frozenset[str]:
     """Of these agents, those that no rule refuses; runs under the same rules ask once."""
-    return frozenset([name for name in names if _decision(name, ceiling, rights) != "deny"])
+    return frozenset([name for name in names if _decide_action(name, ceiling, rights) != "deny"])
 
 
-def _decision(name: str, ceiling: RuleSet, rights: Rights) -> Action:
+def _decide_action(name: str, ceiling: RuleSet, rights: Rights) -> Action:
     request = CallRequest(
         permission=task.name,
         targets=(name,),

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.canonical import sha256_hex
+from holdfast.canonical import hash_sha256
 from holdfast.errors import HoldfastError
 from holdfast.orchestration.loop.events import FileDelta
-from holdfast.private_files import whole_file
-from holdfast.tools import FileWalk, Workspace, unified_diff
+from holdfast.private_files import open_whole_file
+from holdfast.tools import FileWalk, Workspace, make_unified_diff
 
 MOST_FILES = 20_000
 MOST_BYTES = 1024 * 1024
@@ -46,7 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, path: Path) -> None:
         """Keep it in a file that is seen whole or not at all."""
-        with whole_file(path, is_durable=False) as file:
+        with open_whole_file(path, is_durable=False) as file:
             file.write(zlib.compress(msgspec.json.encode(self), 1))
 
     @classmethod
@@ -88,7 +88,9 @@ def take_snapshot(
     return Snapshot(files=found, is_complete=is_complete and walk.is_complete)
 
 
-def deltas(before: Snapshot, after: Snapshot, known: Mapping[str, FileDelta]) -> list[FileDelta]:
+def list_deltas(
+    before: Snapshot, after: Snapshot, known: Mapping[str, FileDelta]
+) -> list[FileDelta]:
     """Return what changed between two snapshots, by path.
 
     `known` are files that the loop changed earlier: what they were at first is kept already.
@@ -118,7 +120,7 @@ def deltas(before: Snapshot, after: Snapshot, known: Mapping[str, FileDelta]) ->
     return found[:MOST_DELTAS]
 
 
-def overall(changes: Iterable[FileDelta], now: Mapping[str, FileMark]) -> list[FileDelta]:
+def merge_deltas(changes: Iterable[FileDelta], now: Mapping[str, FileMark]) -> list[FileDelta]:
     """Return what all steps together did to each file, from what it was first to what it is."""
     first: dict[str, FileDelta] = {}
     last: dict[str, FileDelta] = {}
@@ -131,7 +133,7 @@ def overall(changes: Iterable[FileDelta], now: Mapping[str, FileMark]) -> list[F
         if not was_there and mark is None:
             continue
         before = first[path].before
-        if before is not None and mark is not None and sha256_hex(before.encode()) == mark.sha256:
+        if before is not None and mark is not None and hash_sha256(before.encode()) == mark.sha256:
             continue
         old = before if was_there else ""
         text, added, removed = _diff(old, mark.text if mark else "", path)
@@ -162,11 +164,11 @@ def _mark(workspace: Workspace, path: str, size: int, mtime_ns: int, room: int) 
     if len(data) <= min(MOST_TEXT, room) and b"\0" not in data:
         with contextlib.suppress(UnicodeDecodeError):
             text = data.decode()
-    return FileMark(size, mtime_ns, sha256_hex(data), text)
+    return FileMark(size, mtime_ns, hash_sha256(data), text)
 
 
 def _diff(old: str | None, new: str | None, path: str) -> tuple[str, int, int]:
     if old is None or new is None:
         return "", 0, 0
-    diff = unified_diff(old, new, path)
+    diff = make_unified_diff(old, new, path)
     return diff.text[:_MOST_DIFF], diff.added, diff.removed

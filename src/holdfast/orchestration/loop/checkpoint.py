@@ -27,17 +27,17 @@ from holdfast.ids import is_id
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.orchestration.loop.report import LoopReport
-from holdfast.private_files import whole_file
+from holdfast.private_files import open_whole_file
 from holdfast.runs import list_runs_below_session
 from holdfast.sessions import (
     SESSIONS,
     ExportedEvent,
     MessagePartUpdated,
     SessionManager,
-    bounded_lines,
     check_events,
-    exported,
-    imported,
+    export_event,
+    import_event,
+    iterate_bounded_lines,
 )
 
 FORMAT = "holdfast-run"
@@ -128,11 +128,11 @@ class RunFiles:
             # As many parents as one question may name: each one looks at all sessions there are.
             parents = tuple(found[place : place + _PAGE])
             place += len(parents)
-            found += await self._children_of(parents)
+            found += await self._list_children(parents)
         for session_id in found:
             self.track(session_id)
 
-    async def _children_of(self, parents: tuple[str, ...]) -> list[str]:
+    async def _list_children(self, parents: tuple[str, ...]) -> list[str]:
         found: list[str] = []
         after: tuple[str, str] | None = None
         while True:
@@ -159,8 +159,8 @@ class RunFiles:
         async with self._one_at_a_time:
             self._written = dict.fromkeys(self._written, 0)
             self._unread = deque(self._written)
-            self._seen = await self._sessions.journal.last_seq()
-            lines, audit = await self._news()
+            self._seen = await self._sessions.journal.read_last_seq()
+            lines, audit = await self._read_news()
             header = RunHeader(run_id=self._run_id, session_id=self._session_id)
             whole = [msgspec.json.encode(header) + b"\n", *lines]
             self._close_streams()
@@ -172,7 +172,7 @@ class RunFiles:
     async def write(self) -> None:
         """Add what was recorded since."""
         async with self._one_at_a_time:
-            lines, audit = await self._news()
+            lines, audit = await self._read_news()
             if lines:
                 await asyncio.to_thread(self._append, self.path, lines)
             if audit:
@@ -221,14 +221,14 @@ class RunFiles:
             stream.close()
         self._streams.clear()
 
-    async def _news(self) -> tuple[list[bytes], list[bytes]]:
+    async def _read_news(self) -> tuple[list[bytes], list[bytes]]:
         """Return the lines of what was recorded since: new sessions whole, others by the feed.
 
         One look at the feed finds the news of all sessions, however many there are.
         """
         journal = self._sessions.journal
         news: list[Event] = []
-        up_to = await journal.last_seq()
+        up_to = await journal.read_last_seq()
         while self._unread:
             session_id = self._unread.popleft()
             while page := await journal.read(
@@ -241,8 +241,8 @@ class RunFiles:
                 break
             self._seen = page[-1].seq
             news += self._take(page)
-        lines = [_line(event) for event in news]
-        audit = [msgspec.json.encode(found) + b"\n" for e in news if (found := _audited(e))]
+        lines = [_format_line(event) for event in news]
+        audit = [msgspec.json.encode(found) + b"\n" for e in news if (found := _find_audited(e))]
         return lines, audit
 
     def _take(self, events: Iterable[Event]) -> list[Event]:
@@ -261,14 +261,14 @@ def parse_run_file(source: IO[bytes]) -> RunRecords:
     Raises:
         InvalidImport: it is no such file, is damaged, or was changed.
     """
-    header = _header(source.readline(_LARGEST_HEADER))
+    header = _make_header(source.readline(_LARGEST_HEADER))
     found: dict[str, list[Event]] = {}
-    for number, line in enumerate(bounded_lines(source), 2):
+    for number, line in enumerate(iterate_bounded_lines(source), 2):
         if not line.endswith(b"\n"):
             break
-        row = _row(line, number)
+        row = _make_row(line, number)
         events = found.setdefault(row.session, [])
-        events.append(imported(row, len(events) + 1, row.session))
+        events.append(import_event(row, len(events) + 1, row.session))
     if header.session_id not in found:
         raise InvalidImport(detail="it does not hold the run's own session")
     for events in found.values():
@@ -283,7 +283,7 @@ def parse_run_file(source: IO[bytes]) -> RunRecords:
     )
 
 
-def _header(line: bytes) -> RunHeader:
+def _make_header(line: bytes) -> RunHeader:
     try:
         header = msgspec.json.decode(line, type=RunHeader)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -295,7 +295,7 @@ def _header(line: bytes) -> RunHeader:
     return header
 
 
-def _row(line: bytes, number: int) -> RunLine:
+def _make_row(line: bytes, number: int) -> RunLine:
     try:
         row = msgspec.json.decode(line, type=RunLine)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -305,12 +305,12 @@ def _row(line: bytes, number: int) -> RunLine:
     return row
 
 
-def _line(event: Event) -> bytes:
-    values: dict[str, Any] = msgspec.structs.asdict(exported(event))
+def _format_line(event: Event) -> bytes:
+    values: dict[str, Any] = msgspec.structs.asdict(export_event(event))
     return msgspec.json.encode(RunLine(session=event.session_id, **values)) + b"\n"
 
 
-def _audited(event: Event) -> AuditLine | None:
+def _find_audited(event: Event) -> AuditLine | None:
     """Return what an event says about the world, `None` if it says nothing."""
     if event.is_redacted:
         return None
@@ -343,7 +343,7 @@ def _audited(event: Event) -> AuditLine | None:
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
     try:
         # Not synced: the journal holds every line of it as well.
-        with whole_file(path, is_durable=False) as file:
+        with open_whole_file(path, is_durable=False) as file:
             file.writelines(lines)
     except OSError as error:
         raise StorageError(path=str(path), detail=error.strerror or str(error)) from error

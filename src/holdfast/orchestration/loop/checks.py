@@ -17,15 +17,15 @@ import msgspec
 from pydantic import Field
 
 from holdfast.agents import Agent
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import FileMissing, NotFound
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.loop.events import CheckResult
 from holdfast.orchestration.loop.options import CheckFunction, StepEvidence
 from holdfast.orchestration.loop.plan import Check, PlannedStep
 from holdfast.policy import ApprovalTerms
-from holdfast.providers.json_schema import problems
+from holdfast.providers.json_schema import list_problems
 from holdfast.runs import CallScope, RunServices, locate_run, make_starter_options
 from holdfast.sessions import Run, Session, compose
 from holdfast.tools import (
@@ -36,7 +36,7 @@ from holdfast.tools import (
     ToolRegistry,
     ToolResult,
     builtin_tools,
-    path_target,
+    make_path_target,
     read_records,
     tool,
 )
@@ -112,14 +112,14 @@ class CheckRound:
             CallScope(
                 turn=turn,
                 session=session,
-                tools=self._tools(),
+                tools=self._render_tools(),
                 path=at.path,
                 rights=at.rights,
                 # A check looks at what was done; it needs no network for that.
                 sandbox="read-only" if at.sandbox == "read-only" else "workspace-write",
                 approver=services.approver,
                 terms=self._terms,
-                instrumentation=services.instrumentation.of_run(
+                instrumentation=services.instrumentation.make_for_run(
                     session.id, turn.run.id, at.agent_path
                 ),
                 inherited=at.above.labels if at.above is not None else (),
@@ -151,7 +151,7 @@ class CheckRound:
         """Write the calls down before any of them is made."""
         now = self._services.sessions.journal.clock.now()
         calls = [
-            ToolPart(id=new_id("prt"), call_id=_call_id(place), tool=name, input=arguments)
+            ToolPart(id=make_id("prt"), call_id=_call_id(place), tool=name, input=arguments)
             for place, check in enumerate(self._step.checks)
             for name, arguments in [_call_of(check)]
             if name
@@ -177,14 +177,14 @@ class CheckRound:
             is_passed = code == wanted and not part.metadata.get("stopped")
         return CheckResult(check=check, is_passed=is_passed, detail=told[-_MOST_DETAIL:])
 
-    def _tools(self) -> ToolRegistry:
-        tools = [_shell_tool(), _look_tool()]
+    def _render_tools(self) -> ToolRegistry:
+        tools = [_find_shell_tool(), _look_tool()]
         if any(check.kind == "function" for check in self._step.checks):
-            tools.append(self._function_tool())
+            tools.append(self._make_function_tool())
         # A command asks here where it would ask in the executor's own turn: no rule, no consent.
         return ToolRegistry(tools, scope="built-in")
 
-    def _function_tool(self) -> Tool:
+    def _make_function_tool(self) -> Tool:
         functions, evidence = self._functions, self._evidence
 
         @tool(effect="read", target="name", timeout_s=600)
@@ -207,13 +207,13 @@ class CheckRound:
 
 
 @functools.cache
-def _shell_tool() -> Tool:
+def _find_shell_tool() -> Tool:
     return msgspec.structs.replace(builtin_tools().get("bash"), effect="idempotent")
 
 
 @functools.cache
 def _look_tool() -> Tool:
-    @tool(name="read", effect="read", target=path_target("path"))
+    @tool(name="read", effect="read", target=make_path_target("path"))
     async def look(
         path: str,
         context: ToolContext,
@@ -230,23 +230,23 @@ def _look_tool() -> Tool:
                 return ToolResult("There is nothing at this path.", is_error=True)
             return ToolResult(f"a {info.kind} of {info.size} bytes")
         data = await context.look(context.workspace.read, path, max_bytes=_MOST_FILE)
-        fault = _fault(data, kind, text, sha256, json_schema)
+        fault = _find_fault(data, kind, text, sha256, json_schema)
         return ToolResult(fault or f"{len(data)} bytes", is_error=bool(fault))
 
     return look
 
 
-def _fault(data: bytes, kind: str, text: str, sha256: str, json_schema: str) -> str:
+def _find_fault(data: bytes, kind: str, text: str, sha256: str, json_schema: str) -> str:
     if kind == "file_contains":
         return "" if text.encode() in data else "The text is not in the file."
     if kind == "file_hash":
-        found = sha256_hex(data)
+        found = hash_sha256(data)
         return "" if found == sha256.lower() else f"Its hash is {found}."
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         return f"The file is no JSON: {error}"
-    return "; ".join(problems(value, msgspec.json.decode(json_schema)))
+    return "; ".join(list_problems(value, msgspec.json.decode(json_schema)))
 
 
 def _call_id(place: int) -> str:

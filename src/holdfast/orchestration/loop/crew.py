@@ -27,10 +27,10 @@ from holdfast.errors import AlreadyExists, BudgetExceeded, HoldfastError
 from holdfast.messages import sum_usage
 from holdfast.orchestration.loop.events import Spent
 from holdfast.orchestration.loop.options import LoopLimits, LoopSetup
-from holdfast.orchestration.loop.roles import crew, loop_agent
+from holdfast.orchestration.loop.roles import make_crew, make_loop_agent
 from holdfast.orchestration.loop.state import LoopState
 from holdfast.policy import Budget, Share
-from holdfast.runs import below
+from holdfast.runs import list_below
 from holdfast.sessions import Session, SessionManager
 from holdfast.tools import read_kept_labels
 
@@ -68,7 +68,7 @@ class Crew:
         is_new: NewSession,
     ) -> None:
         """Work below a loop's session; `is_new` hears of every child session."""
-        self.planner, self.executor, self.reviewer = crew(options.agents)
+        self.planner, self.executor, self.reviewer = make_crew(options.agents)
         self._executor = executor
         self._sessions = sessions
         self._session = session
@@ -91,7 +91,7 @@ class Crew:
         name = self.session_id(*key)
         self._is_new(name)
         labels = await read_kept_labels(self._sessions.journal, self._session.id)
-        lineage = below(loop_agent(), self._session, run_id=self._run_id, labels=labels)
+        lineage = list_below(make_loop_agent(), self._session, run_id=self._run_id, labels=labels)
         budget = msgspec.structs.replace(limits.budget, max_wall_s=None)
         if budget.has_limits:
             # What agents below these spend counts for the loop as well.
@@ -139,7 +139,7 @@ class Crew:
             model="" if agent.model else self._options.model,
             on_ask=self._options.on_ask,
             on_outage="park",
-            budget=_left(state, max(self._busy, 1)),
+            budget=_compute_left(state, max(self._busy, 1)),
         )
         try:
             async with asyncio.timeout(state.limits.agent_wall_s) as timer:
@@ -203,7 +203,7 @@ def check_budget(limits: LoopLimits, spent: Spent) -> None:
         raise BudgetExceeded(kind="token", scope="loop", used=spent.tokens, limit=budget.max_tokens)
 
 
-def _left(state: LoopState, sharers: int) -> Budget | None:
+def _compute_left(state: LoopState, sharers: int) -> Budget | None:
     """Return what one run may spend: an equal share of what is left, if anything is limited."""
     check_budget(state.limits, state.spent)
     budget, spent = state.limits.budget, state.spent

@@ -34,7 +34,7 @@ from holdfast.journal import Event, Payload, decode_payload
 from holdfast.messages import ToolPart
 from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop import roles
-from holdfast.orchestration.loop.changes import Snapshot, deltas, overall, take_snapshot
+from holdfast.orchestration.loop.changes import Snapshot, list_deltas, merge_deltas, take_snapshot
 from holdfast.orchestration.loop.checkpoint import RunFiles
 from holdfast.orchestration.loop.checks import CheckRound
 from holdfast.orchestration.loop.crew import Crew, Worked, waits_for_model
@@ -172,15 +172,15 @@ class LoopDriver:
         self._state = fold(events, self._turn.run.id)
         await self._files.open()
         if self._state.report:
-            return await self._outcome(msgspec.convert(self._state.report, LoopReport))
+            return await self._make_outcome(msgspec.convert(self._state.report, LoopReport))
         self._state.goal = self._state.goal or self._goal
         if not self._state.has_begun:
             self._state.limits = self._options.limits
         limits, now = self._state.limits, self._clock.now()
-        body = asyncio.create_task(self._body())
+        body = asyncio.create_task(self._read_body())
         stop = asyncio.create_task(self._turn.cancelled.wait())
         try:
-            left = max(0.0, limits.wall_s - self._state.elapsed_s(now))
+            left = max(0.0, limits.wall_s - self._state.measure_elapsed(now))
             await asyncio.wait({body, stop}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if body.done():
                 return await body
@@ -193,7 +193,7 @@ class LoopDriver:
             await asyncio.shield(_cancel(body))
             await asyncio.shield(self._files.close())
 
-    async def _body(self) -> Outcome:
+    async def _read_body(self) -> Outcome:
         try:
             await self._work()
         except _Ended as ended:
@@ -336,7 +336,7 @@ class LoopDriver:
     async def _work_on(self, step: StepState) -> None:
         """Take one step from where it stands to its end."""
         while True:
-            attempt = await self._current_attempt(step)
+            attempt = await self._find_current_attempt(step)
             await self._do(step, attempt)
             if attempt.failure == "":
                 await self._note(StepEnded(step_id=step.step.id, status="done"))
@@ -373,7 +373,7 @@ class LoopDriver:
         await self._note(StepEnded(step_id=step.step.id, status="failed", reason=reason))
         raise _Ended(outcome, f"Step {step.step.id} ({step.step.title}): {reason}")
 
-    async def _current_attempt(self, step: StepState) -> StepAttempt:
+    async def _find_current_attempt(self, step: StepState) -> StepAttempt:
         """Return the attempt that is under way, or begin another one."""
         last = step.attempts[-1] if step.attempts else None
         if last is not None and last.failure == "":
@@ -394,17 +394,17 @@ class LoopDriver:
     async def _do(self, step: StepState, attempt: StepAttempt) -> None:
         """Work, check and review, whichever of them is still to be done."""
         if attempt.worked is None:
-            await self._note(await self._executed(step.step, attempt))
+            await self._note(await self._execute(step.step, attempt))
         assert attempt.worked is not None
         if attempt.worked.status != "completed":
             return
         if attempt.checked is None:
-            await self._note(await self._checked(step.step, attempt))
+            await self._note(await self._check(step.step, attempt))
         assert attempt.checked is not None
         if attempt.checked.is_passed and attempt.reviewed is None:
-            await self._note(await self._reviewed(step.step, attempt))
+            await self._note(await self._review(step.step, attempt))
 
-    async def _executed(self, step: PlannedStep, attempt: StepAttempt) -> StepWorked:
+    async def _execute(self, step: PlannedStep, attempt: StepAttempt) -> StepWorked:
         started = attempt.started
         session = await self._crew.child(
             step.title, self._state.limits, "step", self._state.revision, step.id
@@ -430,7 +430,7 @@ class LoopDriver:
             spent=worked.spent,
         )
 
-    async def _checked(self, step: PlannedStep, attempt: StepAttempt) -> StepChecked:
+    async def _check(self, step: PlannedStep, attempt: StepAttempt) -> StepChecked:
         assert attempt.worked is not None
         number = attempt.started.attempt
         key = ("checks", self._state.revision, step.id, number)
@@ -457,7 +457,7 @@ class LoopDriver:
         files = await self._look_at_workspace()
         return StepChecked(step_id=step.id, attempt=number, results=results, files=tuple(files))
 
-    async def _reviewed(self, step: PlannedStep, attempt: StepAttempt) -> StepReviewed:
+    async def _review(self, step: PlannedStep, attempt: StepAttempt) -> StepReviewed:
         number = attempt.started.attempt
         key = ("review", self._state.revision, step.id)
         session = await self._crew.child(f"Review of {step.id}", self._state.limits, *key)
@@ -572,7 +572,7 @@ class LoopDriver:
             place = self._files.marks_path
             if self._snapshot is None and not is_first:
                 self._snapshot = await asyncio.to_thread(Snapshot.load, place)
-            before, hidden = self._snapshot, _within(self._state_dir, workspace.root)
+            before, hidden = self._snapshot, _limit_within(self._state_dir, workspace.root)
             now = await asyncio.to_thread(take_snapshot, workspace, before=before, hidden=hidden)
             self._snapshot = now
             # Marks of files that did not change are the same objects, so this is quick.
@@ -580,7 +580,7 @@ class LoopDriver:
             if is_first:
                 await asyncio.to_thread(now.save, place)
             known = {change.path: change for change in self._state.files}
-            return deltas(before, now, known) if before is not None else []
+            return list_deltas(before, now, known) if before is not None else []
 
     async def _finish(
         self, outcome: LoopOutcome, reason: str = "", error: JsonObject | None = None
@@ -598,13 +598,13 @@ class LoopDriver:
             outcome=outcome,
             reason=reason,
             error=error,
-            files=overall(changes, marks),
+            files=merge_deltas(changes, marks),
             now=now,
         )
         await self._note(LoopReported(report=report.to_json()))
-        return await self._outcome(report)
+        return await self._make_outcome(report)
 
-    async def _outcome(self, report: LoopReport) -> Outcome:
+    async def _make_outcome(self, report: LoopReport) -> Outcome:
         await self._files.keep_report(report)
         if report.is_done:
             return TurnCompleted(result={"outcome": report.outcome})
@@ -620,7 +620,7 @@ def _is_same(one: Plan, other: Plan) -> bool:
     return digest(one.steps) == digest(other.steps)
 
 
-def _within(path: Path, root: str) -> tuple[str, ...]:
+def _limit_within(path: Path, root: str) -> tuple[str, ...]:
     """Return the relative path of a directory inside the workspace, nothing if it is outside."""
     try:
         relative = path.resolve().relative_to(Path(root).resolve())

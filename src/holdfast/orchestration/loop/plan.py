@@ -147,7 +147,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             and all(before in done for before in step.depends_on)
         ]
 
-    def last_steps(self) -> list[PlannedStep]:
+    def list_last_steps(self) -> list[PlannedStep]:
         """Return the steps on which no other one depends: their answers are the result."""
         needed = {before for step in self.steps for before in step.depends_on}
         return [step for step in self.steps if step.id not in needed]

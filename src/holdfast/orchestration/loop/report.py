@@ -96,7 +96,7 @@ class LoopReport(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
 
     def to_markdown(self) -> str:
         """Return it as a page for people."""
-        return "\n".join(_markdown(self)).rstrip() + "\n"
+        return "\n".join(_find_markdown(self)).rstrip() + "\n"
 
 
 def make_report(
@@ -111,7 +111,7 @@ def make_report(
     now: float = 0.0,
 ) -> LoopReport:
     """Put a report together from where a loop stands."""
-    last = state.plan.last_steps() if state.plan is not None else []
+    last = state.plan.list_last_steps() if state.plan is not None else []
     answers = [_answer(state.steps[step.id]) for step in last if step.id in state.steps]
     return LoopReport(
         run_id=run_id,
@@ -120,12 +120,12 @@ def make_report(
         outcome=outcome,
         reason=reason,
         answer="\n\n".join(answer for answer in answers if answer),
-        steps=tuple(_step(step) for step in state.steps.values()),
+        steps=tuple(_make_step(step) for step in state.steps.values()),
         files=tuple(files),
         revisions=state.revision,
         tokens=state.spent.tokens,
         cost_usd=state.spent.cost_usd,
-        seconds=round(state.elapsed_s(now), 3) if now else state.worked_s,
+        seconds=round(state.measure_elapsed(now), 3) if now else state.worked_s,
         error=error or {},
     )
 
@@ -137,7 +137,7 @@ def _answer(state: StepState) -> str:
     return ""
 
 
-def _step(state: StepState) -> StepReport:
+def _make_step(state: StepState) -> StepReport:
     last = state.attempts[-1] if state.attempts else None
     worked = last.worked if last else None
     checked = last.checked if last else None
@@ -160,7 +160,7 @@ def _step(state: StepState) -> StepReport:
     )
 
 
-def _markdown(report: LoopReport) -> list[str]:
+def _find_markdown(report: LoopReport) -> list[str]:
     lines = [f"# {' '.join(report.goal.split())[:200]}", ""]
     lines += [f"**{report.outcome}**: {_TOLD[report.outcome]}"]
     if report.reason:
@@ -168,7 +168,7 @@ def _markdown(report: LoopReport) -> list[str]:
     if report.answer:
         lines += ["", "## Result", "", report.answer.strip()]
     lines += ["", "## Steps and evidence", ""]
-    lines += _step_lines(report) or ["There was no plan."]
+    lines += _list_step_lines(report) or ["There was no plan."]
     lines += ["", "## Files changed", ""]
     changed = [f"- {f.change} `{f.path}` (+{f.added} -{f.removed})" for f in report.files]
     lines += changed or ["None."]
@@ -188,7 +188,7 @@ def _markdown(report: LoopReport) -> list[str]:
     return lines
 
 
-def _step_lines(report: LoopReport) -> list[str]:
+def _list_step_lines(report: LoopReport) -> list[str]:
     lines = []
     marks = {"done": "x", "failed": "!"}
     for step in report.steps:
@@ -197,16 +197,16 @@ def _step_lines(report: LoopReport) -> list[str]:
         lines.append(f"- [{mark}] **{step.id}** {step.title} ({step.status}{tries})")
         lines += [
             f"  - check {'passed' if check.is_passed else 'FAILED'}: {check.check}"
-            + (f" ({_one_line(check.detail)})" if check.detail else "")
+            + (f" ({_format_one_line(check.detail)})" if check.detail else "")
             for check in step.checks
         ]
         if step.verdict:
-            lines.append(f"  - review: {step.verdict}. {_one_line(step.reason)}")
+            lines.append(f"  - review: {step.verdict}. {_format_one_line(step.reason)}")
         elif step.reason:
-            lines.append(f"  - {_one_line(step.reason)}")
+            lines.append(f"  - {_format_one_line(step.reason)}")
     return lines
 
 
-def _one_line(text: str) -> str:
+def _format_one_line(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= 160 else flat[:159] + "…"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from holdfast.agents import Agent, UnlimitedAgent, builtin_agents
+from holdfast.agents import Agent, UnlimitedAgent, list_builtin_agents
 from holdfast.orchestration.kinds import LOOP_AGENT
 from holdfast.orchestration.loop.options import LoopAgents
 from holdfast.orchestration.loop.plan import CHECK_KINDS, DraftPlan, PlannedStep
@@ -40,12 +40,12 @@ checks that are listed will be made by the system after you; they must hold. Do 
 steps. Say plainly what you could not do."""
 
 
-def loop_agent() -> Agent:
+def make_loop_agent() -> Agent:
     """Return the agent that stands above the three: it forbids nothing by itself."""
     return UnlimitedAgent(LOOP_AGENT, hidden=True)
 
 
-def crew(given: LoopAgents) -> tuple[Agent, Agent, Agent]:
+def make_crew(given: LoopAgents) -> tuple[Agent, Agent, Agent]:
     """Return planner, executor and reviewer; the answers of first and last have a form."""
     looking = (
         {"permission": "*", "action": "deny"},
@@ -55,12 +55,15 @@ def crew(given: LoopAgents) -> tuple[Agent, Agent, Agent]:
         "planner", hidden=True, permission=looking, sandbox="read-only", prompt=_PLANNER, steps=25
     )
     executor = given.executor or Agent(
-        "executor", hidden=True, permission=builtin_agents()["build"].permission, prompt=_EXECUTOR
+        "executor",
+        hidden=True,
+        permission=list_builtin_agents()["build"].permission,
+        prompt=_EXECUTOR,
     )
     reviewer = given.reviewer or Agent(
         "reviewer", hidden=True, permission=looking, sandbox="read-only", prompt=_REVIEWER, steps=15
     )
-    return _answering(planner, DraftPlan), executor, _answering(reviewer, Verdict)
+    return _make_answering(planner, DraftPlan), executor, _make_answering(reviewer, Verdict)
 
 
 def ask_for_plan(goal: str, functions: Collection[str]) -> str:
@@ -78,7 +81,9 @@ def ask_again(goal: str, problems: Iterable[str]) -> str:
 
 def ask_for_other_plan(state: LoopState) -> str:
     """Return the message to a planner whose plan does not work out."""
-    tried = [_told(step.step, step.attempts[-1]) for step in state.steps.values() if step.attempts]
+    tried = [
+        _describe(step.step, step.attempts[-1]) for step in state.steps.values() if step.attempts
+    ]
     kept = ", ".join(sorted(state.done)) or "none"
     return (
         f"{state.goal}\n---\nThe plan does not work out: {state.replan_reason}\n\n"
@@ -95,7 +100,7 @@ def ask_for_work(state: LoopState, step: PlannedStep, because: str) -> str:
         parts.append(f"## Why the last attempt was not good enough\n{because[:_MOST_CONTEXT]}")
     parts.append("## Checks that will be made\n" + "\n".join(f"- {c.label}" for c in step.checks))
     before = [
-        _told(state.steps[name].step, state.steps[name].attempts[-1])
+        _describe(state.steps[name].step, state.steps[name].attempts[-1])
         for name in step.depends_on
         if name in state.steps and state.steps[name].attempts
     ]
@@ -127,11 +132,11 @@ def ask_for_review(state: LoopState, step: PlannedStep, attempt: StepAttempt) ->
     return f"Review the step {step.title!r}.\n---\n" + "\n\n".join(parts)
 
 
-def _told(step: PlannedStep, attempt: StepAttempt) -> str:
+def _describe(step: PlannedStep, attempt: StepAttempt) -> str:
     answer = attempt.worked.answer if attempt.worked is not None else ""
     return f"### {step.id}: {step.title}\n{answer[:_MOST_CONTEXT]}"
 
 
-def _answering(agent: Agent, form: type[DraftPlan] | type[Verdict]) -> Agent:
+def _make_answering(agent: Agent, form: type[DraftPlan] | type[Verdict]) -> Agent:
     """Return a copy of an agent whose answers have a form."""
     return agent.wrapped(output=form)

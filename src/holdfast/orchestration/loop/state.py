@@ -123,7 +123,7 @@ class LoopState:
         """Say whether every step of the plan is done."""
         return self.plan is not None and len(self.done) == len(self.plan.steps)
 
-    def elapsed_s(self, now: float) -> float:
+    def measure_elapsed(self, now: float) -> float:
         """Return for how long the loop has worked, the present stretch included."""
         return self.worked_s + max(0.0, now - self._segment_start)
 
@@ -198,12 +198,12 @@ def carry_over(state: LoopState) -> list[Payload]:
         if step.status == "done":
             last = step.attempts[-1]
             made = (last.started, last.worked, last.checked, last.reviewed)
-            carried += [_unpaid(fact) for fact in made if fact is not None]
+            carried += [_strip_usage(fact) for fact in made if fact is not None]
             carried.append(StepEnded(step_id=step.step.id, status="done"))
     return carried
 
 
-def _unpaid(fact: Payload) -> Payload:
+def _strip_usage(fact: Payload) -> Payload:
     if isinstance(fact, StepWorked | StepReviewed):
         return msgspec.structs.replace(fact, spent=NOTHING_SPENT)
     return fact

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, StaleWriter
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import (
     SYSTEM_SESSION,
     AnyProjection,
@@ -173,11 +173,11 @@ class TriggerBook:
             AlreadyExists: there is one of this name.
         """
         made = facts.TriggerCreated(
-            trigger_id=new_id("trg"), name=trigger.name, definition=trigger.to_json()
+            trigger_id=make_id("trg"), name=trigger.name, definition=trigger.to_json()
         )
         while True:
-            number = await self._number()
-            if await self._row(trigger.name) is not None:
+            number = await self._read_number()
+            if await self._make_row(trigger.name) is not None:
                 raise AlreadyExists(kind="trigger", value=trigger.name)
             try:
                 await self._journal.append(SYSTEM_SESSION, [made], after=number)
@@ -191,7 +191,7 @@ class TriggerBook:
         Raises:
             NotFound: there is none.
         """
-        row = await self._row(name)
+        row = await self._make_row(name)
         if row is None:
             raise NotFound(kind="trigger", value=name)
         return row
@@ -235,8 +235,8 @@ class TriggerBook:
         `more` is stored with the claim.
         """
         while True:
-            number = await self._number()
-            row = await self._row(fired.name)
+            number = await self._read_number()
+            row = await self._make_row(fired.name)
             if row is None or row.id != fired.trigger_id or is_settled(row, fired):
                 return None
             try:
@@ -254,10 +254,10 @@ class TriggerBook:
         """Keep other facts of triggers."""
         await self._journal.append(SYSTEM_SESSION, payloads)
 
-    async def _row(self, name: str) -> TriggerRow | None:
+    async def _make_row(self, name: str) -> TriggerRow | None:
         return await self._journal.row(TRIGGERS, SYSTEM_SESSION, name)
 
-    async def _number(self) -> int:
+    async def _read_number(self) -> int:
         head = await self._journal.head(SYSTEM_SESSION)
         return head.session_seq if head is not None else 0
 

@@ -29,7 +29,7 @@ from holdfast.errors import (
 from holdfast.journal import SYSTEM_SESSION, Event
 from holdfast.orchestration.triggers import events as facts
 from holdfast.orchestration.triggers.book import Firing, TriggerBook, TriggerRow, is_settled
-from holdfast.orchestration.triggers.cron import newest_times, next_time
+from holdfast.orchestration.triggers.cron import compute_next_time, list_newest_times
 from holdfast.orchestration.triggers.trigger import Timetable, Trigger
 from holdfast.orchestration.workflows.expressions import Names, render
 from holdfast.sessions import SessionManager
@@ -110,7 +110,7 @@ class TriggerLoop:
             while not stop.is_set():
                 await self.step()
                 waiting = asyncio.create_task(
-                    self._journal.store.changed(self._cursor, self._patience())
+                    self._journal.store.changed(self._cursor, self._compute_patience())
                 )
                 await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
@@ -126,7 +126,7 @@ class TriggerLoop:
         if not self._is_ready:
             await self._read_rows()
             self._cursor = min((row.position for row in self._rows.values()), default=0)
-            self._cursor = self._cursor or await self._journal.last_seq()
+            self._cursor = self._cursor or await self._journal.read_last_seq()
             self._is_ready = True
         begun = await self._take_up()
         for row in list(self._rows.values()):
@@ -166,10 +166,10 @@ class TriggerLoop:
                 continue
             if not trigger.on.wants(event.kind, event.session_id):
                 continue
-            names = names or {"event": _shown(event)}
+            names = names or {"event": _render(event)}
             if not trigger.on.holds({**names, TRIGGER_KEY: {"name": row.name}}):
                 continue
-            chain = await self._chain(event)
+            chain = await self._read_chain(event)
             # Nothing fires on what it started itself, nor on a firing that was refused as too deep.
             if row.id in chain or len(chain) > MOST_CHAIN:
                 continue
@@ -179,7 +179,7 @@ class TriggerLoop:
             begun += await self._fire(row, trigger, claim, names)
         return begun
 
-    async def _chain(self, event: Event) -> tuple[str, ...]:
+    async def _read_chain(self, event: Event) -> tuple[str, ...]:
         """Return the triggers that led to an event; of nothing that is known, none did."""
         if event.session_id == SYSTEM_SESSION:
             fact = event.decode()
@@ -189,10 +189,10 @@ class TriggerLoop:
         if event.session_id not in self._chains:
             if len(self._chains) > 10_000:
                 self._chains.clear()
-            self._chains[event.session_id] = await self._chain_of_session(event.session_id)
+            self._chains[event.session_id] = await self._read_session_chain(event.session_id)
         return self._chains[event.session_id]
 
-    async def _chain_of_session(self, session_id: str) -> tuple[str, ...]:
+    async def _read_session_chain(self, session_id: str) -> tuple[str, ...]:
         for _ in range(_HOPS):
             try:
                 session = await self._sessions.get_session(session_id)
@@ -231,7 +231,7 @@ class TriggerLoop:
         if trigger is None or trigger.at is None:
             return 0
         now = self._clock.now()
-        chosen, newest = due_ticks(trigger.at, after=row.tick, now=now)
+        chosen, newest = list_due_ticks(trigger.at, after=row.tick, now=now)
         begun = 0
         for tick in chosen:
             moment = datetime.fromtimestamp(tick, UTC).isoformat()
@@ -247,14 +247,14 @@ class TriggerLoop:
             self._rows[row.name] = msgspec.structs.replace(row, tick=newest)
         return begun
 
-    def _patience(self) -> float:
+    def _compute_patience(self) -> float:
         """How long to wait if nothing happens: until the next tick, and not very long."""
         now = self._clock.now()
         seconds = self._look_s
         for row in self._rows.values():
             trigger = self._trigger(row)
             if trigger is not None and trigger.at is not None:
-                following = next_time(trigger.at.cron, trigger.at.zone, after=now)
+                following = compute_next_time(trigger.at.cron, trigger.at.zone, after=now)
                 seconds = min(seconds, following - now if following is not None else seconds)
         return max(0.05, seconds)
 
@@ -282,11 +282,11 @@ class TriggerLoop:
             detail = f"more than {MOST_CHAIN} triggers set one another off"
             refused = WorkflowLimit(step=f"the trigger {row.name}", detail=detail)
         try:
-            given = _given(trigger, {**names, TRIGGER_KEY: {"name": row.name}})
+            given = _resolve_inputs(trigger, {**names, TRIGGER_KEY: {"name": row.name}})
             fired = msgspec.structs.replace(fired, given=given)
         except ExpressionInvalid as error:
             refused = error
-        ends = (_ended(fired, "refused", refused.to_dict()),) if refused is not None else ()
+        ends = (_make_ended(fired, "refused", refused.to_dict()),) if refused is not None else ()
         firing = await self._book.claim(fired, *ends)
         known = self._rows.get(row.name)
         if known is not None and known.id == row.id:
@@ -319,7 +319,7 @@ class TriggerLoop:
                 end = await self._start(Start(trigger=trigger, firing=firing, given=given))
             except HoldfastError as error:
                 end = End(status="failed", error=error.to_dict())
-        await self._book.append(_ended(firing, end.status, end.error))
+        await self._book.append(_make_ended(firing, end.status, end.error))
 
     async def _take_up(self) -> int:
         """Begin again what a process claimed that is gone."""
@@ -340,7 +340,7 @@ class TriggerLoop:
                 continue
             if row is None or row.id != firing.trigger_id or trigger is None:
                 gone = NotFound(kind="trigger", value=firing.name)
-                await self._book.append(_ended(firing, "refused", gone.to_dict()))
+                await self._book.append(_make_ended(firing, "refused", gone.to_dict()))
                 continue
             self._begin(trigger, firing)
             begun += 1
@@ -371,12 +371,12 @@ class _Claim:
     chain: tuple[str, ...] = ()
 
 
-def due_ticks(at: Timetable, *, after: float, now: float) -> tuple[list[float], float]:
+def list_due_ticks(at: Timetable, *, after: float, now: float) -> tuple[list[float], float]:
     """Return the ticks that fire now, oldest first, and the newest tick that is settled by it.
 
     Ticks of the last moments are on time; what becomes of older ones is for `missed` to say.
     """
-    ticks = newest_times(at.cron, at.zone, after=after, until=now, most=at.most_missed)
+    ticks = list_newest_times(at.cron, at.zone, after=after, until=now, most=at.most_missed)
     if not ticks:
         return [], 0.0
     on_time = [tick for tick in ticks if now - tick <= ON_TIME_S]
@@ -387,14 +387,14 @@ def due_ticks(at: Timetable, *, after: float, now: float) -> tuple[list[float], 
     return on_time, ticks[-1]
 
 
-def _given(trigger: Trigger, names: Names) -> JsonObject:
+def _resolve_inputs(trigger: Trigger, names: Names) -> JsonObject:
     if trigger.agent is not None:
         message = render(trigger.message, names)
         return {"message": message if isinstance(message, str) else str(message)}
     return {"inputs": render(trigger.with_, names)}
 
 
-def _ended(
+def _make_ended(
     about: facts.TriggerFired | Firing, status: facts.FiringStatus, error: JsonObject
 ) -> facts.TriggerEnded:
     return facts.TriggerEnded(
@@ -408,7 +408,7 @@ def _ended(
     )
 
 
-def _shown(event: Event) -> JsonObject:
+def _render(event: Event) -> JsonObject:
     """Return what expressions see of an event."""
     data: object = {}
     with contextlib.suppress(SchemaTooNew, msgspec.DecodeError):
@@ -424,4 +424,4 @@ def _shown(event: Event) -> JsonObject:
     }
 
 
-__all__ = ["MOST_CHAIN", "TRIGGER_KEY", "End", "Start", "Starter", "TriggerLoop", "due_ticks"]
+__all__ = ["MOST_CHAIN", "TRIGGER_KEY", "End", "Start", "Starter", "TriggerLoop", "list_due_ticks"]

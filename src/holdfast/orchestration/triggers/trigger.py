@@ -15,11 +15,11 @@ from holdfast.orchestration.triggers.cron import check_schedule
 from holdfast.orchestration.workflows.definition import WorkflowName
 from holdfast.orchestration.workflows.expressions import (
     Names,
-    bare,
-    expressions_in,
     is_true,
+    list_expressions,
+    list_references,
     parse,
-    references,
+    strip_quotes,
 )
 from holdfast.policy import OnAsk
 
@@ -97,12 +97,12 @@ class Trigger(_Strict):
 
     @field_validator("message", "with_")
     @classmethod
-    def _expressions_can_be_read(cls, value: Any) -> Any:  # noqa: ANN401 - a template
-        _check([*expressions_in(value)])
+    def _check_expressions(cls, value: Any) -> Any:  # noqa: ANN401 - a template
+        _check([*list_expressions(value)])
         return value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Trigger:
+    def _check_fits_together(self) -> Trigger:
         if (self.on is None) == (self.at is None):
             raise ValueError("a trigger has one of `on` (events) and `at` (times)")
         if (self.agent is None) == (self.workflow is None):
@@ -114,7 +114,7 @@ class Trigger(_Strict):
         if self.workflow is not None and self.message is not None:
             raise ValueError("`message` belongs to an agent")
         if self.on is not None and self.on.where is not None:
-            _check([bare(self.on.where)])
+            _check([strip_quotes(self.on.where)])
         return self
 
     def to_json(self) -> JsonObject:
@@ -125,7 +125,7 @@ class Trigger(_Strict):
 def _check(texts: list[str]) -> None:
     for text in texts:
         try:
-            named = references(parse(text))
+            named = list_references(parse(text))
         except ExpressionInvalid as error:
             raise ValueError(str(error)) from error
         for path in named:

@@ -15,12 +15,12 @@ from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import MOST_STEPS, Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import (
     Value,
-    bare,
-    expressions_in,
+    list_expressions,
+    list_references,
     parse,
-    references,
+    strip_quotes,
 )
-from holdfast.orchestration.workflows.order import all_before, find_cycle, needs_of
+from holdfast.orchestration.workflows.order import find_cycle, list_all_before, list_needs
 from holdfast.state import parse_address
 
 Place: TypeAlias = tuple[str | int, ...]
@@ -61,13 +61,13 @@ class _Check:
 def check(definition: Definition) -> list[WorkflowMistake]:
     """Return everything that is wrong with one workflow; [] means that it can run."""
     work = _Check(definition=definition)
-    steps = list(definition.all_steps())
+    steps = list(definition.iterate_steps())
     if len(steps) > MOST_STEPS:
         return [WorkflowMistake(("steps",), f"{len(steps)} steps are more than {MOST_STEPS}")]
     work.is_known = frozenset(step.id for step in steps)
     for name, described in definition.inputs.items():
         if "default" in described:
-            for text in schema.mistakes(described["default"], described, "the default"):
+            for text in schema.list_mistakes(described["default"], described, "the default"):
                 work.note(("inputs", name), text)
     seen = _check_block(work, definition.steps, ("steps",), _Scope(), is_parallel=False)
     _check_value(work, definition.result, ("result",), _Scope(steps=seen))
@@ -85,7 +85,7 @@ def _check_block(
         if step.id in work.ids:
             work.note((*place, number, "id"), f"the id {step.id!r} occurs twice")
         work.ids.add(step.id)
-    needs = needs_of(steps, is_parallel=is_parallel)
+    needs = list_needs(steps, is_parallel=is_parallel)
     for number, step in enumerate(steps):
         for name in step.needs or ():
             if name not in needs:
@@ -95,7 +95,7 @@ def _check_block(
         number = next(n for n, step in enumerate(steps) if step.id in circle)
         work.note((*place, number), f"steps wait for one another: {' -> '.join(circle)}")
         return scope.steps
-    return _check_steps(work, steps, place, scope, all_before(needs))
+    return _check_steps(work, steps, place, scope, list_all_before(needs))
 
 
 def _check_steps(
@@ -165,27 +165,27 @@ def _check_address(work: _Check, text: str, place: Place) -> None:
 
 def _check_condition(work: _Check, text: str, place: Place, scope: _Scope) -> None:
     try:
-        _check_names(work, bare(text), place, scope)
+        _check_names(work, strip_quotes(text), place, scope)
     except ExpressionInvalid as error:
         work.note(place, str(error))
 
 
 def _check_value(work: _Check, value: Value, place: Place, scope: _Scope) -> None:
     try:
-        for text in expressions_in(value):
+        for text in list_expressions(value):
             _check_names(work, text, place, scope)
     except ExpressionInvalid as error:
         work.note(place, str(error))
 
 
 def _check_names(work: _Check, text: str, place: Place, scope: _Scope) -> None:
-    for path in references(parse(text)):
-        wrong = _wrong_name(work, path, scope)
+    for path in list_references(parse(text)):
+        wrong = _explain_wrong_name(work, path, scope)
         if wrong:
             work.note(place, f"{'.'.join(path[:3])}: {wrong}")
 
 
-def _wrong_name(work: _Check, path: tuple[str, ...], scope: _Scope) -> str:
+def _explain_wrong_name(work: _Check, path: tuple[str, ...], scope: _Scope) -> str:
     root, name = path[0], path[1] if len(path) > 1 else ""
     if root == "inputs":
         known = work.definition.inputs
@@ -219,13 +219,13 @@ def check_calls(root: Definition, known: Mapping[str, Definition]) -> list[Workf
     if circle:
         found.append(WorkflowMistake((), f"workflows start one another: {' -> '.join(circle)}"))
     for one in everything.values():
-        found += _wrong_inputs(one, everything)
+        found += _list_wrong_inputs(one, everything)
     return found
 
 
-def _wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[WorkflowMistake]:
+def _list_wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[WorkflowMistake]:
     found: list[WorkflowMistake] = []
-    for step in one.all_steps():
+    for step in one.iterate_steps():
         called = known.get(step.workflow or "")
         if called is None:
             continue
@@ -240,4 +240,4 @@ def _wrong_inputs(one: Definition, known: Mapping[str, Definition]) -> list[Work
     return found
 
 
-__all__ = ["WorkflowMistake", "Place", "check", "check_calls"]
+__all__ = ["Place", "WorkflowMistake", "check", "check_calls"]

@@ -47,14 +47,14 @@ Expression: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_lengt
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT_S)]
 
 
-def _schema(value: JsonObject) -> JsonObject:
+def _build_schema(value: JsonObject) -> JsonObject:
     wrong = check_schema(value)
     if wrong:
         raise ValueError("; ".join(wrong))
     return value
 
 
-Schema: TypeAlias = Annotated[JsonObject, AfterValidator(_schema)]
+Schema: TypeAlias = Annotated[JsonObject, AfterValidator(_build_schema)]
 
 
 class _Strict(BaseModel):
@@ -92,7 +92,7 @@ class Loop(_Strict):
     parallel: int = Field(1, ge=1, le=64)
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Loop:
+    def _check_one_kind(self) -> Loop:
         given = [self.over is not None, self.times is not None, self.while_ is not None]
         if sum(given) != 1:
             raise ValueError("a loop has one of `over`, `times` and `while`")
@@ -149,7 +149,7 @@ class WorkflowStep(_Strict):
         return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> WorkflowStep:
+    def _check_fits_together(self) -> WorkflowStep:
         kinds = [kind for kind in KINDS if getattr(self, _ATTRIBUTES.get(kind, kind)) is not None]
         if len(kinds) != 1:
             found = " and ".join(kinds) or "none"
@@ -240,7 +240,7 @@ class Definition(_Strict):
         """Return it as JSON, from which `model_validate` makes it again."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
-    def all_steps(self) -> Iterator[WorkflowStep]:
+    def iterate_steps(self) -> Iterator[WorkflowStep]:
         """Yield every step, inner ones included, in the order in which they are written."""
         waiting = list(reversed(self.steps))
         while waiting:
@@ -252,10 +252,10 @@ class Definition(_Strict):
     @property
     def calls(self) -> tuple[str, ...]:
         """The names of the workflows that it starts."""
-        return tuple(dict.fromkeys(s.workflow for s in self.all_steps() if s.workflow))
+        return tuple(dict.fromkeys(s.workflow for s in self.iterate_steps() if s.workflow))
 
 
-def required_inputs(definition: Definition) -> tuple[str, ...]:
+def list_required_inputs(definition: Definition) -> tuple[str, ...]:
     """Return the inputs that have no default."""
     return tuple(name for name, schema in definition.inputs.items() if "default" not in schema)
 
@@ -274,10 +274,10 @@ __all__ = [
     "Definition",
     "Loop",
     "OnError",
-    "StepRetry",
     "Schema",
-    "WorkflowStep",
     "StepKind",
+    "StepRetry",
+    "WorkflowStep",
     "is_name",
-    "required_inputs",
+    "list_required_inputs",
 ]

@@ -25,7 +25,7 @@ from holdfast.errors import (
     ToolError,
     UsageError,
     WorkflowLimit,
-    error_from_dict,
+    make_error_from_dict,
 )
 from holdfast.hooks import (
     WorkflowAfterStage,
@@ -40,7 +40,7 @@ from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import DEFAULT_TIMEOUT_S, Loop, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, is_true, render
-from holdfast.orchestration.workflows.order import Schedule, needs_of
+from holdfast.orchestration.workflows.order import Schedule, list_needs
 from holdfast.orchestration.workflows.record import Record, WorkflowStepState
 from holdfast.orchestration.workflows.request import WorkflowRequest, fit_inputs
 from holdfast.orchestration.workflows.step_executor import (
@@ -142,7 +142,7 @@ class WorkflowTurn:
         answer for one.
         """
         try:
-            outcome = await self._until_the_end()
+            outcome = await self._run_until_the_end()
         except asyncio.CancelledError:
             if self._turn.run.owner == self._services.turns.owner:
                 # One that others left behind is not ended by this: somebody goes on with it.
@@ -158,19 +158,19 @@ class WorkflowTurn:
             raise asyncio.CancelledError
         return outcome
 
-    async def _until_the_end(self) -> Outcome:
+    async def _run_until_the_end(self) -> Outcome:
         limit = self._definition.timeout
         try:
             async with self._turn.cancelled.ending(limit) as self._timer:
-                return await self._whole()
+                return await self._read_whole()
         except TimeoutError:
             if self._turn.cancelled.is_set():
                 return TurnCancelled(reason=self._turn.cancel_reason)
             detail = f"it did not end within {limit or 0:g} s"
             late: HoldfastError = WorkflowLimit(step="the workflow", detail=detail)
-            return await self._failed(self._steps.out_of_time() or late)
+            return await self._tell_failed(self._steps.make_out_of_time() or late)
 
-    async def _whole(self) -> Outcome:
+    async def _read_whole(self) -> Outcome:
         record = self._record
         if isinstance(record.ended, facts.WorkflowFailed):
             return TurnFailed(error=record.ended.error)
@@ -179,20 +179,20 @@ class WorkflowTurn:
             if "" in record.ends:
                 # It had failed when it was killed: nothing is begun any more.
                 known = record.ends[""]
-                raise _Ended(error_from_dict(known.error), known.path, "")
+                raise _Ended(make_error_from_dict(known.error), known.path, "")
             await self._steps.open()
             self._heed_budget()
             frame = _Frame()
             await self._block(self._definition.steps, frame)
-            output = self._output(frame)
+            output = self._describe_output(frame)
         except Waits as waits:
             return TurnParked(reason=waits.reason)
         except _Ended as ended:
-            return await self._failed(_as_failure(ended.error, ended.path))
+            return await self._tell_failed(_as_failure(ended.error, ended.path))
         except _NOT_THE_STEP:
             raise
         except HoldfastError as error:
-            return await self._failed(error)
+            return await self._tell_failed(error)
         if record.ended is None:
             count = len(record.states)
             await self._append(facts.WorkflowCompleted(name=self._definition.name, steps=count))
@@ -228,19 +228,19 @@ class WorkflowTurn:
             facts.WorkflowStarted(
                 name=name,
                 digest=self._definition.digest,
-                steps=sum(1 for _ in self._definition.all_steps()),
+                steps=sum(1 for _ in self._definition.iterate_steps()),
                 inputs=self._inputs,
             )
         )
 
-    def _output(self, frame: _Frame) -> Value:
+    def _describe_output(self, frame: _Frame) -> Value:
         if self._definition.result is None:
             return frame.steps[self._definition.steps[-1].id]["output"]
-        output = render(self._definition.result, self._names(frame))
+        output = render(self._definition.result, self._list_names(frame))
         _check_size(output, "the result")
         return output
 
-    async def _failed(self, error: HoldfastError) -> Outcome:
+    async def _tell_failed(self, error: HoldfastError) -> Outcome:
         told = error.to_dict()
         await self._append(facts.WorkflowFailed(name=self._definition.name, error=told))
         await self._tell_error("", told, "fail")
@@ -260,12 +260,12 @@ class WorkflowTurn:
         known = {step.id: step for step in steps}
 
         async def one(name: str) -> None:
-            state = await self._step(known[name], frame)
+            state = await self._make_step(known[name], frame)
             frame.steps[name] = state.shown
 
-        await _drive(Schedule(needs_of(steps, is_parallel=is_parallel)), one, most)
+        await _drive(Schedule(list_needs(steps, is_parallel=is_parallel)), one, most)
 
-    async def _step(self, step: WorkflowStep, frame: _Frame) -> WorkflowStepState:
+    async def _make_step(self, step: WorkflowStep, frame: _Frame) -> WorkflowStepState:
         """Execute a step, unless it has ended before, and return how it stands."""
         path = f"{frame.path}{step.id}"
         known = self._record.states.get(path)
@@ -274,16 +274,16 @@ class WorkflowTurn:
         try:
             if path in self._record.ends:
                 # A failure inside had ended it when it was killed.
-                raise error_from_dict(self._record.ends[path].error)
-            if step.when is not None and not is_true(step.when, self._names(frame)):
-                return await self._left_out(path, frame)
+                raise make_error_from_dict(self._record.ends[path].error)
+            if step.when is not None and not is_true(step.when, self._list_names(frame)):
+                return await self._explain_left_out(path, frame)
             if known is None and len(self._record.states) >= MOST_EXECUTIONS:
                 detail = f"more than {MOST_EXECUTIONS} steps would be executed"
                 raise WorkflowLimit(step=path, detail=detail, ends="workflow")
             if step.is_block:
-                output = await self._compound(step, path, frame)
+                output = await self._run_compound(step, path, frame)
             else:
-                output = await self._leaf(step, path, frame)
+                output = await self._find_leaf(step, path, frame)
             _check_size(output, path)
         except _Ended as ended:
             if ended.ends != path:
@@ -293,9 +293,9 @@ class WorkflowTurn:
             raise
         except HoldfastError as error:
             return await self._go_on_after(step, path, frame, error)
-        return await self._finished(step, path, frame, output)
+        return await self._make_finished(step, path, frame, output)
 
-    async def _compound(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
+    async def _run_compound(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
         if path not in self._record.states:
             await self._before_stage(path, step, 1)
             await self._append(facts.WorkflowStepStarted(path=path, does=step.does[:200]))
@@ -308,42 +308,42 @@ class WorkflowTurn:
                     await self._block(step.parallel, inner, is_parallel=True, most=step.most or 64)
                     return {one.id: inner.steps[one.id]["output"] for one in step.parallel}
                 if step.loop is not None:
-                    return await self._loop(step, step.loop, path, inner)
-                return await self._choice(step, inner)
+                    return await self._make_loop(step, step.loop, path, inner)
+                return await self._run_choice(step, inner)
         except TimeoutError:
             if not scope.expired():
                 raise
             raise StepFailed(step=path, detail=f"it did not end within {limit} s") from None
 
-    async def _choice(self, step: WorkflowStep, frame: _Frame) -> Value:
-        holds = is_true(step.if_ or "", self._names(frame))
+    async def _run_choice(self, step: WorkflowStep, frame: _Frame) -> Value:
+        holds = is_true(step.if_ or "", self._list_names(frame))
         chosen = step.then if holds else step.else_
         if not chosen:
             return None
-        inner = _inside(frame, frame.path, frame.loop)
+        inner = _enter_frame(frame, frame.path, frame.loop)
         await self._block(chosen, inner)
         return inner.steps[chosen[-1].id]["output"]
 
     # --- loops ------------------------------------------------------------------------
 
-    async def _loop(self, step: WorkflowStep, loop: Loop, path: str, frame: _Frame) -> Value:
+    async def _make_loop(self, step: WorkflowStep, loop: Loop, path: str, frame: _Frame) -> Value:
         if loop.while_ is not None:
-            return await self._while(step, loop, loop.while_, path, frame)
-        items = self._items(loop, path, frame)
+            return await self._run_while(step, loop, loop.while_, path, frame)
+        items = self._list_items(loop, path, frame)
         outputs: list[Value] = [None] * len(items)
 
         async def one(name: str) -> None:
             index = int(name)
             last = outputs[index - 1] if index and loop.parallel == 1 else None
             about = {"item": items[index], "index": index, "last": last}
-            outputs[index] = await self._round(step, path, index, about, frame)
+            outputs[index] = await self._run_round(step, path, index, about, frame)
 
         rounds = {str(index): () for index in range(len(items))}
         await _drive(Schedule(rounds), one, loop.parallel)
         return outputs
 
-    def _items(self, loop: Loop, path: str, frame: _Frame) -> list[Value]:
-        names = self._names(frame)
+    def _list_items(self, loop: Loop, path: str, frame: _Frame) -> list[Value]:
+        names = self._list_names(frame)
         if loop.over is not None:
             items = render(loop.over, names)
             if not isinstance(items, list | tuple):
@@ -359,33 +359,33 @@ class WorkflowTurn:
             raise WorkflowLimit(step=path, detail=detail)
         return list(items)
 
-    async def _while(
+    async def _run_while(
         self, step: WorkflowStep, loop: Loop, condition: str, path: str, frame: _Frame
     ) -> Value:
         outputs: list[Value] = []
         while True:
             index, last = len(outputs), outputs[-1] if outputs else None
             about = {"item": None, "index": index, "last": last}
-            if not is_true(condition, {**self._names(frame), "loop": about}):
+            if not is_true(condition, {**self._list_names(frame), "loop": about}):
                 return outputs
             if index >= loop.most:
                 detail = f"`while` still holds after {loop.most} rounds, which `most` allows"
                 raise WorkflowLimit(step=path, detail=detail)
-            outputs.append(await self._round(step, path, index, about, frame))
+            outputs.append(await self._run_round(step, path, index, about, frame))
 
-    async def _round(
+    async def _run_round(
         self, step: WorkflowStep, path: str, index: int, about: JsonObject, frame: _Frame
     ) -> Value:
         assert step.steps is not None
-        inner = _inside(frame, f"{path}[{index}]/", about)
+        inner = _enter_frame(frame, f"{path}[{index}]/", about)
         await self._block(step.steps, inner)
         return inner.steps[step.steps[-1].id]["output"]
 
     # --- steps that do something ------------------------------------------------------
 
-    async def _leaf(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
+    async def _find_leaf(self, step: WorkflowStep, path: str, frame: _Frame) -> Value:
         """Make attempts until one succeeds or none is left."""
-        names = self._names(frame)
+        names = self._list_names(frame)
         known = self._record.states.get(path)
         number = known.attempts if known is not None else 1
         if known is not None and known.retry_at:
@@ -422,7 +422,7 @@ class WorkflowTurn:
                 if not scope.expired():
                     raise
                 raise StepFailed(step=path, detail=f"it did not end within {limit:g} s") from None
-        return _typed(step, path, output)
+        return _convert(step, path, output)
 
     async def _wait_until(self, moment: float) -> None:
         seconds = moment - self._services.clock.now()
@@ -431,15 +431,15 @@ class WorkflowTurn:
 
     # --- ends of steps ----------------------------------------------------------------
 
-    async def _left_out(self, path: str, frame: _Frame) -> WorkflowStepState:
-        await self._append(facts.StepSkipped(path=path), *self._checkpoint(path, frame))
+    async def _explain_left_out(self, path: str, frame: _Frame) -> WorkflowStepState:
+        await self._append(facts.StepSkipped(path=path), *self._make_checkpoint(path, frame))
         return await self._after_stage(path, frame)
 
-    async def _finished(
+    async def _make_finished(
         self, step: WorkflowStep, path: str, frame: _Frame, output: Value
     ) -> WorkflowStepState:
         done = facts.StepCompleted(path=path, output=output)
-        await self._append(done, *self._checkpoint(path, frame))
+        await self._append(done, *self._make_checkpoint(path, frame))
         return await self._after_stage(path, frame)
 
     async def _go_on_after(
@@ -457,7 +457,7 @@ class WorkflowTurn:
             ends="" if is_total else frame.ends,
         )
         if then == "continue":
-            await self._append(failed, *self._checkpoint(path, frame))
+            await self._append(failed, *self._make_checkpoint(path, frame))
         else:
             await self._append(failed)
         await self._tell_error(path, failed.error, then)
@@ -466,7 +466,7 @@ class WorkflowTurn:
             raise _Ended(error, path, failed.ends)
         return state
 
-    def _checkpoint(self, path: str, frame: _Frame) -> tuple[Payload, ...]:
+    def _make_checkpoint(self, path: str, frame: _Frame) -> tuple[Payload, ...]:
         if not self._is_outermost(path):
             return ()
         done, total = self._record.done + 1, len(self._definition.steps)
@@ -521,7 +521,7 @@ class WorkflowTurn:
                 self._record.note(fact, event.time)
                 self._listener(fact)
 
-    def _names(self, frame: _Frame) -> Names:
+    def _list_names(self, frame: _Frame) -> Names:
         names: dict[str, Any] = {"inputs": self._inputs, "steps": frame.steps}
         if frame.loop is not None:
             names["loop"] = frame.loop
@@ -570,12 +570,12 @@ async def _call(one: Callable[[str], Awaitable[None]], name: str) -> None:
     await one(name)
 
 
-def _inside(frame: _Frame, path: str, loop: JsonObject | None) -> _Frame:
+def _enter_frame(frame: _Frame, path: str, loop: JsonObject | None) -> _Frame:
     """Return a frame whose steps cannot be seen from outside."""
     return _Frame(path=path, steps=ChainMap({}, frame.steps), loop=loop, ends=frame.ends)
 
 
-def _typed(step: WorkflowStep, path: str, output: Value) -> Value:
+def _convert(step: WorkflowStep, path: str, output: Value) -> Value:
     """Return an output as what the step promises; a text that must be more is read as JSON."""
     if step.output is None:
         return output
@@ -585,7 +585,7 @@ def _typed(step: WorkflowStep, path: str, output: Value) -> Value:
             output = msgspec.json.decode(output)
         except (msgspec.DecodeError, RecursionError):
             raise StepFailed(step=path, detail="its output is no JSON") from None
-    wrong = schema.mistakes(output, step.output, "its output")
+    wrong = schema.list_mistakes(output, step.output, "its output")
     if wrong:
         raise StepFailed(step=path, detail="; ".join(wrong))
     return output

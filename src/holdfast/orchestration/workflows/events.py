@@ -118,11 +118,11 @@ __all__ = [
     "WORKFLOW_KINDS",
     "Next",
     "StepCompleted",
-    "WorkflowStepFailed",
     "StepSkipped",
-    "WorkflowStepStarted",
     "WorkflowCheckpoint",
     "WorkflowCompleted",
     "WorkflowFailed",
     "WorkflowStarted",
+    "WorkflowStepFailed",
+    "WorkflowStepStarted",
 ]

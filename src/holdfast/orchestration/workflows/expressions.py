@@ -87,7 +87,7 @@ class _Parser:
     def whole(self) -> Node:
         if not self._tokens:
             self._fail("it is empty")
-        node = self._either(0)
+        node = self._choose_either(0)
         if self._place < len(self._tokens):
             self._fail(f"{self._peek()[1]!r} stands where an operator should")
         return node
@@ -104,33 +104,33 @@ class _Parser:
             place = match.end()
         return found
 
-    def _either(self, depth: int) -> Node:
-        node = self._both(depth)
+    def _choose_either(self, depth: int) -> Node:
+        node = self._parse_and(depth)
         while self._take("name", "or"):
-            node = self._node("or", (node, self._both(depth)))
+            node = self._parse_node("or", (node, self._parse_and(depth)))
         return node
 
-    def _both(self, depth: int) -> Node:
-        node = self._not(depth)
+    def _parse_and(self, depth: int) -> Node:
+        node = self._parse_not(depth)
         while self._take("name", "and"):
-            node = self._node("and", (node, self._not(depth)))
+            node = self._parse_node("and", (node, self._parse_not(depth)))
         return node
 
-    def _not(self, depth: int) -> Node:
+    def _parse_not(self, depth: int) -> Node:
         self._check(depth)
         if self._take("name", "not"):
-            return self._node("not", (self._not(depth + 1),))
-        return self._comparison(depth)
+            return self._parse_node("not", (self._parse_not(depth + 1),))
+        return self._parse_comparison(depth)
 
-    def _comparison(self, depth: int) -> Node:
+    def _parse_comparison(self, depth: int) -> Node:
         node = self._sum(depth)
         kind, text = self._peek()
         if kind == "name" and text == "not" and self._peek(1) == ("name", "in"):
             self._place += 2
-            return self._node("not", (self._node("in", (node, self._sum(depth))),))
+            return self._parse_node("not", (self._parse_node("in", (node, self._sum(depth))),))
         if text in _COMPARISONS and kind in ("sign", "name"):
             self._place += 1
-            node = self._node(text, (node, self._sum(depth)))
+            node = self._parse_node(text, (node, self._sum(depth)))
             if self._peek()[0] == "sign" and self._peek()[1] in _COMPARISONS:
                 self._fail("comparisons cannot be chained; join them with `and`")
         return node
@@ -139,69 +139,69 @@ class _Parser:
         node = self._sign(depth)
         while (found := self._peek()) in (("sign", "+"), ("sign", "-")):
             self._place += 1
-            node = self._node(found[1], (node, self._sign(depth)))
+            node = self._parse_node(found[1], (node, self._sign(depth)))
         return node
 
     def _sign(self, depth: int) -> Node:
         self._check(depth)
         if self._take("sign", "-"):
-            return self._node("negative", (self._sign(depth + 1),))
-        return self._path(depth)
+            return self._parse_node("negative", (self._sign(depth + 1),))
+        return self._read_path(depth)
 
-    def _path(self, depth: int) -> Node:
-        node = self._primary(depth)
+    def _read_path(self, depth: int) -> Node:
+        node = self._parse_primary(depth)
         while True:
             if self._take("sign", "."):
-                kind, text = self._next("a name after the dot")
+                kind, text = self._take_next("a name after the dot")
                 if kind != "name":
                     self._fail(f"{text!r} is no name")
-                node = self._node("field", (node,), text)
+                node = self._parse_node("field", (node,), text)
             elif self._take("sign", "["):
-                node = self._node("item", (node, self._either(depth + 1)))
+                node = self._parse_node("item", (node, self._choose_either(depth + 1)))
                 self._expect("]")
             else:
                 return node
 
-    def _primary(self, depth: int) -> Node:
+    def _parse_primary(self, depth: int) -> Node:
         self._check(depth)
-        kind, text = self._next("a value")
+        kind, text = self._take_next("a value")
         if kind == "number":
-            return self._node("literal", (), float(text) if "." in text else int(text))
+            return self._parse_node("literal", (), float(text) if "." in text else int(text))
         if kind == "text":
-            return self._node("literal", (), _unescape(text[1:-1]))
+            return self._parse_node("literal", (), _unescape(text[1:-1]))
         if kind == "name":
-            return self._named(text, depth)
+            return self._find_named(text, depth)
         if text == "(":
-            node = self._either(depth + 1)
+            node = self._choose_either(depth + 1)
             self._expect(")")
             return node
         if text == "[":
-            return self._node("list", self._several("]", depth))
+            return self._parse_node("list", self._list_several("]", depth))
         self._fail(f"{text!r} stands where a value should")
         raise AssertionError
 
-    def _named(self, name: str, depth: int) -> Node:
+    def _find_named(self, name: str, depth: int) -> Node:
         if name in _WORDS:
-            return self._node("literal", (), _WORDS[name])
+            return self._parse_node("literal", (), _WORDS[name])
         if name in ("and", "or", "not", "in"):
             self._fail(f"{name!r} stands where a value should")
         if not self._take("sign", "("):
-            return self._node("name", (), name)
+            return self._parse_node("name", (), name)
         if name not in FUNCTIONS and name != "default":
-            self._fail(f"there is no function {name}; there are {', '.join(sorted(_known()))}")
-        return self._node("call", self._several(")", depth), name)
+            self._fail(f"there is no function {name}; there are {', '.join(sorted(_find_known()))}")
+        return self._parse_node("call", self._list_several(")", depth), name)
 
-    def _several(self, end: str, depth: int) -> tuple[Node, ...]:
+    def _list_several(self, end: str, depth: int) -> tuple[Node, ...]:
         found: list[Node] = []
         if self._take("sign", end):
             return ()
         while True:
-            found.append(self._either(depth + 1))
+            found.append(self._choose_either(depth + 1))
             if self._take("sign", end):
                 return tuple(found)
             self._expect(",")
 
-    def _node(self, kind: str, parts: tuple[Node, ...] = (), value: Value = None) -> Node:
+    def _parse_node(self, kind: str, parts: tuple[Node, ...] = (), value: Value = None) -> Node:
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             self._fail("it has too many parts")
@@ -211,7 +211,7 @@ class _Parser:
         place = self._place + ahead
         return self._tokens[place] if place < len(self._tokens) else ("end", "")
 
-    def _next(self, wanted: str) -> tuple[str, str]:
+    def _take_next(self, wanted: str) -> tuple[str, str]:
         found = self._peek()
         if found[0] == "end":
             self._fail(f"it ends where {wanted} should stand")
@@ -251,7 +251,7 @@ def evaluate(text: str, names: Names) -> Value:
             not fit together.
     """
     try:
-        return _value(parse(text), names)
+        return _read_value(parse(text), names)
     except (_Missing, _Wrong) as wrong:
         raise ExpressionInvalid(text=text[:200], detail=str(wrong)) from None
 
@@ -261,10 +261,10 @@ def is_true(text: str, names: Names) -> bool:
 
     False, null, 0 and what is empty do not hold; everything else does.
     """
-    return bool(evaluate(bare(text), names))
+    return bool(evaluate(strip_quotes(text), names))
 
 
-def bare(text: str) -> str:
+def strip_quotes(text: str) -> str:
     """Return a condition without the `${…}` around it."""
     stripped = text.strip()
     pieces = split(stripped)
@@ -273,7 +273,7 @@ def bare(text: str) -> str:
     return stripped
 
 
-def _value(node: Node, names: Names) -> Value:
+def _read_value(node: Node, names: Names) -> Value:
     match node.kind:
         case "literal":
             return node.value
@@ -282,38 +282,42 @@ def _value(node: Node, names: Names) -> Value:
                 raise _Missing(f"there is no {node.value}")
             return names[node.value]
         case "list":
-            return [_value(part, names) for part in node.parts]
+            return [_read_value(part, names) for part in node.parts]
         case "and":
-            return bool(_value(node.parts[0], names)) and bool(_value(node.parts[1], names))
+            return bool(_read_value(node.parts[0], names)) and bool(
+                _read_value(node.parts[1], names)
+            )
         case "or":
-            return bool(_value(node.parts[0], names)) or bool(_value(node.parts[1], names))
+            return bool(_read_value(node.parts[0], names)) or bool(
+                _read_value(node.parts[1], names)
+            )
         case "not":
-            return not _value(node.parts[0], names)
+            return not _read_value(node.parts[0], names)
         case "field":
-            return _field(_value(node.parts[0], names), node.value)
+            return _read_field(_read_value(node.parts[0], names), node.value)
         case "item":
-            return _item(_value(node.parts[0], names), _value(node.parts[1], names))
+            return _read_item(_read_value(node.parts[0], names), _read_value(node.parts[1], names))
         case "negative":
-            return -_number(_value(node.parts[0], names))
+            return -_read_number(_read_value(node.parts[0], names))
         case "call":
             return _call(node, names)
-    left, right = (_value(part, names) for part in node.parts)
+    left, right = (_read_value(part, names) for part in node.parts)
     return _operate(node.kind, left, right)
 
 
 def _operate(sign: str, left: Value, right: Value) -> Value:
     if sign == "+":
-        return _number(left) + _number(right)
+        return _read_number(left) + _read_number(right)
     if sign == "-":
-        return _number(left) - _number(right)
+        return _read_number(left) - _read_number(right)
     if sign in ("==", "!="):
         return _equal(left, right) == (sign == "==")
     if sign == "in":
         return _contains(left, right)
     if isinstance(left, str) != isinstance(right, str):
-        raise _Wrong(f"{_kind(left)} and {_kind(right)} have no order")
+        raise _Wrong(f"{_classify_kind(left)} and {_classify_kind(right)} have no order")
     if not isinstance(left, str):
-        left, right = _number(left), _number(right)
+        left, right = _read_number(left), _read_number(right)
     return {
         "<": left < right,
         "<=": left <= right,
@@ -330,40 +334,40 @@ def _equal(left: Value, right: Value) -> bool:
 def _contains(left: Value, right: Value) -> bool:
     if isinstance(right, str):
         if not isinstance(left, str):
-            raise _Wrong(f"{_kind(left)} cannot be in a text")
+            raise _Wrong(f"{_classify_kind(left)} cannot be in a text")
         return left in right
     if isinstance(right, Mapping):
         return isinstance(left, str) and left in right
     if isinstance(right, list | tuple):
         return any(_equal(left, one) for one in right)
-    raise _Wrong(f"nothing can be in {_kind(right)}")
+    raise _Wrong(f"nothing can be in {_classify_kind(right)}")
 
 
-def _field(value: Value, name: str) -> Value:
+def _read_field(value: Value, name: str) -> Value:
     if not isinstance(value, Mapping):
-        raise _Missing(f"{_kind(value)} has no .{name}")
+        raise _Missing(f"{_classify_kind(value)} has no .{name}")
     if name not in value:
         raise _Missing(f"there is no .{name}")
     return value[name]
 
 
-def _item(value: Value, key: Value) -> Value:
+def _read_item(value: Value, key: Value) -> Value:
     if isinstance(value, Mapping) and isinstance(key, str):
-        return _field(value, key)
+        return _read_field(value, key)
     if not isinstance(value, list | tuple | str) or isinstance(key, bool) or type(key) is not int:
-        raise _Wrong(f"{_kind(value)} cannot be asked for {_kind(key)}")
+        raise _Wrong(f"{_classify_kind(value)} cannot be asked for {_classify_kind(key)}")
     if not -len(value) <= key < len(value):
         raise _Missing(f"there is no item {key}")
     return value[key]
 
 
-def _number(value: Value) -> float:
+def _read_number(value: Value) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Wrong(f"{_kind(value)} is no number")
+        raise _Wrong(f"{_classify_kind(value)} is no number")
     return value
 
 
-def _kind(value: Value) -> str:
+def _classify_kind(value: Value) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -381,32 +385,32 @@ def _call(node: Node, names: Names) -> Value:
         if len(node.parts) != 2:
             raise _Wrong("default takes two values")
         try:
-            found = _value(node.parts[0], names)
+            found = _read_value(node.parts[0], names)
         except _Missing:
             found = None
-        return _value(node.parts[1], names) if found is None else found
-    values = [_value(part, names) for part in node.parts]
+        return _read_value(node.parts[1], names) if found is None else found
+    values = [_read_value(part, names) for part in node.parts]
     count, function = FUNCTIONS[name]
     if len(values) != count:
         raise _Wrong(f"{name} takes {count}, not {len(values)}")
     return function(*values)
 
 
-def _length(value: Value) -> int:
+def _measure_length(value: Value) -> int:
     if not isinstance(value, str | list | tuple | Mapping):
-        raise _Wrong(f"{_kind(value)} has no length")
+        raise _Wrong(f"{_classify_kind(value)} has no length")
     return len(value)
 
 
-def _text(value: Value) -> str:
+def _render_text(value: Value) -> str:
     if not isinstance(value, str):
-        raise _Wrong(f"{_kind(value)} is no text")
+        raise _Wrong(f"{_classify_kind(value)} is no text")
     return value
 
 
 def _to_number(value: Value) -> float:
     if not isinstance(value, str):
-        return _number(value)
+        return _read_number(value)
     try:
         read = msgspec.json.decode(value.strip()[:50])
     except msgspec.DecodeError:
@@ -418,27 +422,27 @@ def _to_number(value: Value) -> float:
 
 def _join(values: Value, between: Value) -> str:
     if not isinstance(values, list | tuple):
-        raise _Wrong(f"{_kind(values)} cannot be joined")
+        raise _Wrong(f"{_classify_kind(values)} cannot be joined")
     pieces = [as_text(value) for value in values]
-    if sum(map(len, pieces)) + len(_text(between)) * len(pieces) > LARGEST_TEXT:
+    if sum(map(len, pieces)) + len(_render_text(between)) * len(pieces) > LARGEST_TEXT:
         raise _Wrong(f"a text would be longer than {LARGEST_TEXT}")
-    return _text(between).join(pieces)
+    return _render_text(between).join(pieces)
 
 
 FUNCTIONS: Final[Mapping[str, tuple[int, Callable[..., Value]]]] = {
-    "len": (1, _length),
+    "len": (1, _measure_length),
     "str": (1, lambda value: as_text(value)),
     "number": (1, _to_number),
-    "lower": (1, lambda value: _text(value).lower()),
-    "upper": (1, lambda value: _text(value).upper()),
-    "trim": (1, lambda value: _text(value).strip()),
-    "lines": (1, lambda value: _text(value).splitlines()),
+    "lower": (1, lambda value: _render_text(value).lower()),
+    "upper": (1, lambda value: _render_text(value).upper()),
+    "trim": (1, lambda value: _render_text(value).strip()),
+    "lines": (1, lambda value: _render_text(value).splitlines()),
     "join": (2, _join),
 }
 """How many values each function takes, and what it does; `default` stands apart."""
 
 
-def _known() -> list[str]:
+def _find_known() -> list[str]:
     return [*FUNCTIONS, "default"]
 
 
@@ -499,7 +503,7 @@ def render(template: Value, names: Names) -> Value:
         ExpressionInvalid: an expression does not work, or the text would be too long.
     """
     if isinstance(template, str):
-        return _rendered(template, names)
+        return _render(template, names)
     if isinstance(template, Mapping):
         return {key: render(value, names) for key, value in template.items()}
     if isinstance(template, list | tuple):
@@ -507,7 +511,7 @@ def render(template: Value, names: Names) -> Value:
     return template
 
 
-def _rendered(text: str, names: Names) -> Value:
+def _render(text: str, names: Names) -> Value:
     if "${" not in text:
         return text
     pieces = split(text)
@@ -527,7 +531,7 @@ def as_text(value: Value) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def expressions_in(template: Value) -> list[str]:
+def list_expressions(template: Value) -> list[str]:
     """Return every expression of a template, also inside lists and objects.
 
     Raises:
@@ -536,30 +540,30 @@ def expressions_in(template: Value) -> list[str]:
     if isinstance(template, str):
         return [piece for kind, piece in split(template) if kind == "expression"]
     if isinstance(template, Mapping):
-        return [found for value in template.values() for found in expressions_in(value)]
+        return [found for value in template.values() for found in list_expressions(value)]
     if isinstance(template, list | tuple):
-        return [found for value in template for found in expressions_in(value)]
+        return [found for value in template for found in list_expressions(value)]
     return []
 
 
-def references(node: Node) -> list[tuple[str, ...]]:
+def list_references(node: Node) -> list[tuple[str, ...]]:
     """Return what an expression names: `steps.a.output[0]` gives ("steps", "a", "output")."""
-    path, rest = _dotted(node)
+    path, rest = _split_dotted(node)
     if path:
-        return [path, *[found for part in rest for found in references(part)]]
-    return [found for part in node.parts for found in references(part)]
+        return [path, *[found for part in rest for found in list_references(part)]]
+    return [found for part in node.parts for found in list_references(part)]
 
 
-def _dotted(node: Node) -> tuple[tuple[str, ...], list[Node]]:
+def _split_dotted(node: Node) -> tuple[tuple[str, ...], list[Node]]:
     """Return the leading names of a path, and the operands inside its brackets."""
     match node.kind:
         case "name":
             return (node.value,), []
         case "field":
-            path, rest = _dotted(node.parts[0])
+            path, rest = _split_dotted(node.parts[0])
             return ((*path, node.value), rest) if path else ((), [])
         case "item":
-            path, rest = _dotted(node.parts[0])
+            path, rest = _split_dotted(node.parts[0])
             return (path, [*rest, node.parts[1]]) if path else ((), [])
     return (), []
 
@@ -572,12 +576,12 @@ __all__ = [
     "Node",
     "Value",
     "as_text",
-    "bare",
     "evaluate",
-    "expressions_in",
     "is_true",
+    "list_expressions",
+    "list_references",
     "parse",
-    "references",
     "render",
     "split",
+    "strip_quotes",
 ]

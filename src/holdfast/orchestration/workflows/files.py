@@ -19,7 +19,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import FileError, NotFound
 from holdfast.orchestration.workflows.checks import check, check_calls
 from holdfast.orchestration.workflows.definition import Definition, is_name
-from holdfast.orchestration.workflows.workflow import refuse, told
+from holdfast.orchestration.workflows.workflow import describe_mistakes, refuse
 from holdfast.policy import parse_yaml
 
 FOLDER: Final = ".holdfast/workflows"
@@ -71,10 +71,15 @@ def parse_workflow(text: str, *, source: str = "workflow") -> Definition:
     try:
         definition = Definition.model_validate(data.content)
     except ValidationError as error:
-        refuse([f"{source}:{data.line_of(place)}: {_at(place)}{t}" for place, t in told(error)])
+        refuse(
+            [
+                f"{source}:{data.find_line(place)}: {_format_place(place)}{t}"
+                for place, t in describe_mistakes(error)
+            ]
+        )
     except RecursionError:
         refuse([f"{source}:1: the workflow is too deep"])
-    found = [f"{source}:{data.line_of(one.place)}: {one.text}" for one in check(definition)]
+    found = [f"{source}:{data.find_line(one.place)}: {one.text}" for one in check(definition)]
     if found:
         refuse(found)
     return definition
@@ -89,7 +94,7 @@ def read_definition(data: JsonObject) -> Definition:
     try:
         definition = Definition.model_validate(data)
     except ValidationError as error:
-        refuse([f"{_at(place)}{text}" for place, text in told(error)])
+        refuse([f"{_format_place(place)}{text}" for place, text in describe_mistakes(error)])
     except RecursionError:
         refuse(["the workflow is too deep"])
     found = [one.text for one in check(definition)]
@@ -98,7 +103,7 @@ def read_definition(data: JsonObject) -> Definition:
     return definition
 
 
-def _at(place: tuple[str | int, ...]) -> str:
+def _format_place(place: tuple[str | int, ...]) -> str:
     words = [part for part in place if isinstance(part, str)]
     return f"{words[-1]}: " if words else ""
 
@@ -142,7 +147,7 @@ class WorkflowFiles:
             NotFound: no folder has it.
             WorkflowInvalid: its file is wrong.
         """
-        path = self.path_of(name)
+        path = self.find_path(name)
         if path is None:
             raise NotFound(kind="workflow", value=name)
         definition = read_workflow(path)
@@ -150,7 +155,7 @@ class WorkflowFiles:
             refuse([f"{path}:1: the file is called {name!r}, its workflow {definition.name!r}"])
         return definition
 
-    def path_of(self, name: str) -> Path | None:
+    def find_path(self, name: str) -> Path | None:
         """Return the file of a workflow, `None` if there is none."""
         if not is_name(name):
             return None
@@ -173,7 +178,7 @@ class WorkflowFiles:
                     found[path.stem] = _read(path)
         return sorted(found.values(), key=lambda one: one.name)
 
-    def beside(self, folder: Path) -> WorkflowFiles:
+    def open_beside(self, folder: Path) -> WorkflowFiles:
         """Return the same with another folder that is looked into first."""
         return WorkflowFiles((folder, *self._folders))
 
@@ -201,7 +206,7 @@ def resolve(
         if name in found or name == root.name:
             continue
         called = known.get(name)
-        if called is None and files.path_of(name) is not None:
+        if called is None and files.find_path(name) is not None:
             called = files.find(name)
         if called is None:
             continue
@@ -217,8 +222,8 @@ def resolve(
 
 __all__ = [
     "FOLDER",
-    "WorkflowInfo",
     "WorkflowFiles",
+    "WorkflowInfo",
     "parse_workflow",
     "read_workflow",
     "resolve",

@@ -12,7 +12,7 @@ from html import escape
 
 from holdfast.canonical import JsonObject
 from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
-from holdfast.orchestration.workflows.order import layers, needs_of
+from holdfast.orchestration.workflows.order import list_layers, list_needs
 
 _CHAR = 7
 _LINE = 16
@@ -45,7 +45,7 @@ class Box:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def boxes_of(definition: Definition) -> Box:
+def draw_boxes(definition: Definition) -> Box:
     """Return a workflow as boxes in boxes."""
     return _block(definition.name, "workflow", (definition.name,), definition.steps)
 
@@ -58,21 +58,21 @@ def _block(
     *,
     is_parallel: bool = False,
 ) -> Box:
-    needs = needs_of(steps, is_parallel=is_parallel)
+    needs = list_needs(steps, is_parallel=is_parallel)
     return Box(
         id=id,
         kind=kind,
         lines=lines,
-        inside=tuple(_box(step) for step in steps),
+        inside=tuple(_make_box(step) for step in steps),
         arrows=tuple((one, step.id) for step in steps for one in sorted(needs[step.id])),
-        rows=tuple(tuple(row) for row in layers(needs)),
+        rows=tuple(tuple(row) for row in list_layers(needs)),
     )
 
 
-def _box(step: WorkflowStep) -> Box:
-    lines = [step.id, _short(step.does)] if step.does != step.kind else [step.id, step.kind]
+def _make_box(step: WorkflowStep) -> Box:
+    lines = [step.id, _shorten(step.does)] if step.does != step.kind else [step.id, step.kind]
     if step.when is not None:
-        lines.append(_short(f"when {step.when}"))
+        lines.append(_shorten(f"when {step.when}"))
     if step.on_error == "continue":
         lines.append("goes on after a failure")
     if step.retry is not None:
@@ -92,7 +92,7 @@ def _box(step: WorkflowStep) -> Box:
     return Box(id=step.id, kind=step.kind, lines=told)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
 
@@ -113,7 +113,7 @@ def to_json(definition: Definition) -> JsonObject:
             walk(one, one.id)
         edges.extend({"from": start, "to": end} for start, end in box.arrows)
 
-    walk(boxes_of(definition), "")
+    walk(draw_boxes(definition), "")
     return {"name": definition.name, "nodes": nodes, "edges": edges}
 
 
@@ -127,7 +127,7 @@ def to_mermaid(definition: Definition) -> str:
 
     def walk(box: Box, indent: str) -> None:
         for one in box.inside:
-            label = "<br/>".join(_mermaid(line) for line in one.lines)
+            label = "<br/>".join(_render_mermaid(line) for line in one.lines)
             if not one.inside:
                 out.append(f'{indent}{name(one.id)}["{label}"]')
                 continue
@@ -136,11 +136,11 @@ def to_mermaid(definition: Definition) -> str:
             out.append(f"{indent}end")
         out.extend(f"{indent}{name(start)} --> {name(end)}" for start, end in box.arrows)
 
-    walk(boxes_of(definition), "  ")
+    walk(draw_boxes(definition), "  ")
     return "\n".join(out) + "\n"
 
 
-def _mermaid(text: str) -> str:
+def _render_mermaid(text: str) -> str:
     """Write everything that could mean something to Mermaid or HTML as a character's number."""
     return "".join(
         char if char.isalnum() or char in " _-.,…" else f"#{ord(char)};" for char in text
@@ -162,7 +162,7 @@ class _Placed:
 
 def to_svg(definition: Definition) -> str:
     """Return the graph as an SVG picture that needs nothing else."""
-    root = _placed(boxes_of(definition))
+    root = _place(draw_boxes(definition))
     shapes: list[str] = []
     _draw(root, 0.0, 0.0, shapes)
     width, height = round(root.width), round(root.height)
@@ -179,13 +179,13 @@ def to_svg(definition: Definition) -> str:
     return "\n".join([head, marker, *shapes, "</svg>"]) + "\n"
 
 
-def _placed(box: Box) -> _Placed:
+def _place(box: Box) -> _Placed:
     """Lay out a box: rows from top to bottom, each centred."""
     title = max(len(line) for line in box.lines) * _CHAR + 2 * _PAD
     top = len(box.lines) * _LINE + _PAD
     if not box.inside:
         return _Placed(box=box, width=title, height=top + 4)
-    inside = {one.id: _placed(one) for one in box.inside}
+    inside = {one.id: _place(one) for one in box.inside}
     rows = [[inside[id] for id in row] for row in box.rows]
     widths = [sum(one.width for one in row) + _GAP_X * (len(row) - 1) for row in rows]
     width = max(title, *widths, 0.0) if widths else float(title)
@@ -211,15 +211,15 @@ def _draw(placed: _Placed, left: float, above: float, shapes: list[str]) -> None
         weight = ' font-weight="bold"' if number == 0 else ' fill="#475569"'
         shapes.append(
             f'<text x="{left + placed.width / 2:.1f}" y="{above + _PAD + number * _LINE + 4:.1f}" '
-            f'text-anchor="middle"{weight}>{_xml(line)}</text>'
+            f'text-anchor="middle"{weight}>{_escape_xml(line)}</text>'
         )
     for one in placed.inside.values():
         _draw(one, left + one.x, above + one.y, shapes)
     for start, end in box.arrows:
-        shapes.append(_arrow(placed.inside[start], placed.inside[end], left, above))
+        shapes.append(_render_arrow(placed.inside[start], placed.inside[end], left, above))
 
 
-def _arrow(start: _Placed, end: _Placed, left: float, above: float) -> str:
+def _render_arrow(start: _Placed, end: _Placed, left: float, above: float) -> str:
     x1, y1 = left + start.x + start.width / 2, above + start.y + start.height
     x2, y2 = left + end.x + end.width / 2, above + end.y
     middle = (y1 + y2) / 2
@@ -229,11 +229,11 @@ def _arrow(start: _Placed, end: _Placed, left: float, above: float) -> str:
     )
 
 
-def _xml(text: str) -> str:
+def _escape_xml(text: str) -> str:
     """Escape a text; what XML cannot hold at all is left out."""
     return escape(
         "".join(c for c in text if c in "\t\n" or ord(c) >= 32 and c not in "\ufffe\uffff")
     )
 
 
-__all__ = ["Box", "boxes_of", "to_json", "to_mermaid", "to_svg"]
+__all__ = ["Box", "draw_boxes", "to_json", "to_mermaid", "to_svg"]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from holdfast.orchestration.workflows.definition import WorkflowStep
 
 
-def needs_of(
+def list_needs(
     steps: Sequence[WorkflowStep], *, is_parallel: bool = False
 ) -> dict[str, frozenset[str]]:
     """Return for every step of a block the steps that it waits for."""
@@ -50,20 +50,20 @@ def find_cycle(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
     return ()
 
 
-def all_before(needs: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
+def list_all_before(needs: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
     """Return for every step everything that has certainly ended before it begins.
 
     The steps must not wait in a circle.
     """
     found: dict[str, frozenset[str]] = {}
-    for name in layers(needs):
+    for name in list_layers(needs):
         for one in name:
             direct = [other for other in needs[one] if other in needs]
             found[one] = frozenset(direct).union(*(found[other] for other in direct))
     return found
 
 
-def layers(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
+def list_layers(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
     """Return the steps in layers: each stands one below the lowest that it waits for."""
     schedule = Schedule(needs)
     found: list[list[str]] = []
@@ -118,4 +118,4 @@ class Schedule:
         return self._left > 0 and not self._ready and not self._under_way
 
 
-__all__ = ["Schedule", "all_before", "find_cycle", "layers", "needs_of"]
+__all__ = ["Schedule", "find_cycle", "list_all_before", "list_layers", "list_needs"]

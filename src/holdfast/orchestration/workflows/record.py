@@ -110,13 +110,13 @@ class Record:
 async def read_record(journal: Journal, session_id: str, run_id: str, after: int) -> Record:
     """Fold what a run has written so far; `after` is where it was queued."""
     record = Record()
-    async for event in _events(journal, session_id, after):
+    async for event in _iterate_events(journal, session_id, after):
         if event.run_id == run_id:
             record.note(event.decode(), event.time)
     return record
 
 
-async def _events(journal: Journal, session_id: str, after: int) -> AsyncIterator[Event]:
+async def _iterate_events(journal: Journal, session_id: str, after: int) -> AsyncIterator[Event]:
     while True:
         page: list[Event] = await journal.read(
             session_id, after=after, limit=_PAGE, kinds=facts.WORKFLOW_KINDS
@@ -128,4 +128,4 @@ async def _events(journal: Journal, session_id: str, after: int) -> AsyncIterato
         after = page[-1].session_seq
 
 
-__all__ = ["Record", "WorkflowStepState", "StepStatus", "read_record"]
+__all__ = ["Record", "StepStatus", "WorkflowStepState", "read_record"]

@@ -15,7 +15,7 @@ from holdfast.errors import UsageError, WorkflowInvalid
 from holdfast.orchestration.workflows import schema
 from holdfast.orchestration.workflows.definition import Definition
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
-from holdfast.redaction import Redactor, withheld
+from holdfast.redaction import Redactor, list_withheld
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,8 @@ class WorkflowRequest:
             WorkflowInvalid: it holds secrets, whose place markers would take.
         """
         given = self.to_options()
-        marked = set(withheld(given))
-        lost = [place for place in withheld(redactor.value(given)) if place not in marked]
+        marked = set(list_withheld(given))
+        lost = [place for place in list_withheld(redactor.value(given)) if place not in marked]
         if lost:
             wrong = [
                 f"{place} holds a secret, and secrets are not kept; let the tool that needs it "
@@ -110,7 +110,7 @@ def fit_inputs(definition: Definition, given: JsonObject) -> JsonObject:
     for name, described in definition.inputs.items():
         if name in given:
             inputs[name] = given[name]
-            wrong += schema.mistakes(given[name], described, f"the input {name!r}")
+            wrong += schema.list_mistakes(given[name], described, f"the input {name!r}")
         elif "default" in described:
             inputs[name] = described["default"]
         else:

@@ -30,7 +30,7 @@ class WorkflowResult(msgspec.Struct, frozen=True, kw_only=True):
     duration: float = 0.0
 
 
-def result_of(name: str, run: Run, record: Record, duration: float) -> WorkflowResult:
+def make_result(name: str, run: Run, record: Record, duration: float) -> WorkflowResult:
     """Make the result of a run that rests."""
     return WorkflowResult(
         workflow=name,
@@ -40,16 +40,16 @@ def result_of(name: str, run: Run, record: Record, duration: float) -> WorkflowR
         reason=run.reason if run.status in ("parked", "cancelled") else "",
         run_id=run.id,
         session_id=run.session_id,
-        steps=tuple([_at_rest(state, run) for state in record.states.values()]),
+        steps=tuple([_settle_state(state, run) for state in record.states.values()]),
         duration=duration,
     )
 
 
-def _at_rest(state: WorkflowStepState, run: Run) -> WorkflowStepState:
+def _settle_state(state: WorkflowStepState, run: Run) -> WorkflowStepState:
     """Return how a step stands in a run that rests: with a cancelled one it has ended too."""
     if state.has_ended or run.status != "cancelled":
         return state
     return msgspec.structs.replace(state, status="cancelled")
 
 
-__all__ = ["WorkflowResult", "result_of"]
+__all__ = ["WorkflowResult", "make_result"]

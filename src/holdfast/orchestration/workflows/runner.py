@@ -8,7 +8,7 @@ from holdfast.orchestration.kinds import AGENT_PREFIX
 from holdfast.orchestration.workflows.engine import Listener, WorkflowTurn
 from holdfast.orchestration.workflows.record import read_record
 from holdfast.orchestration.workflows.request import WorkflowRequest
-from holdfast.orchestration.workflows.result import WorkflowResult, result_of
+from holdfast.orchestration.workflows.result import WorkflowResult, make_result
 from holdfast.orchestration.workflows.step_executor import WorkflowCode
 from holdfast.runs import RunServices, make_starter_options, refresh_ancestor_rules
 from holdfast.sessions import Session, compose
@@ -72,12 +72,12 @@ class WorkflowRunner:
         record = await read_record(journal, run.session_id, run.id, run.queued_at)
         if not duration and run.time_ended:
             duration = run.time_ended - run.time_started
-        return result_of(run.agent.removeprefix(AGENT_PREFIX), run, record, duration)
+        return make_result(run.agent.removeprefix(AGENT_PREFIX), run, record, duration)
 
     async def _handle(self, turn: Turn) -> Outcome:
         """Execute a turn; what its run was told when it was queued is what counts."""
         if not turn.request.agent.startswith(AGENT_PREFIX):
-            raise turn.in_the_way()
+            raise turn.make_in_the_way()
         services = self._services
         order = WorkflowRequest.of(turn.request.options)
         session = await services.sessions.get_session(turn.session_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.canonical import JsonObject, canonical_json
+from holdfast.canonical import JsonObject, encode_canonical_json
 
 TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -71,25 +71,25 @@ def _check_parts(schema: Mapping[str, Any], depth: int) -> list[str]:
     ]
 
 
-def mistakes(value: object, schema: JsonObject, where: str = "it") -> list[str]:
+def list_mistakes(value: object, schema: JsonObject, where: str = "it") -> list[str]:
     """Return in what a value does not fit a schema, the first few things."""
     found: list[str] = []
-    for text in _mistakes(value, schema, where):
+    for text in _list_mistakes(value, schema, where):
         found.append(text)
         if len(found) == _MOST_MISTAKES:
             break
     return found
 
 
-def _mistakes(value: Any, schema: JsonObject, where: str) -> Iterator[str]:  # noqa: ANN401 - JSON
+def _list_mistakes(value: Any, schema: JsonObject, where: str) -> Iterator[str]:  # noqa: ANN401 - JSON
     kinds = schema.get("type", [])
     listed: list[str] = kinds if isinstance(kinds, list) else [kinds]
     if listed and not any(is_of(value, kind) for kind in listed):
         yield f"{where} is no {' or '.join(listed)}"
         return
-    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+    if "enum" in schema and not any(_is_same(value, one) for one in schema["enum"]):
         yield f"{where} is none of the values that are allowed"
-    if "const" in schema and not _same(value, schema["const"]):
+    if "const" in schema and not _is_same(value, schema["const"]):
         yield f"{where} is not the value that is allowed"
     if _is_number(value):
         if value < schema.get("minimum", value):
@@ -102,13 +102,13 @@ def _mistakes(value: Any, schema: JsonObject, where: str) -> Iterator[str]:  # n
         yield from _count(len(value), "Items", "items", schema, where)
         for number, item in enumerate(value):
             if "items" in schema:
-                yield from _mistakes(item, schema["items"], f"{where}[{number}]")
+                yield from _list_mistakes(item, schema["items"], f"{where}[{number}]")
     elif isinstance(value, Mapping):
         yield from _count(len(value), "Properties", "fields", schema, where)
-        yield from _fields(value, schema, where)
+        yield from _iterate_fields(value, schema, where)
 
 
-def _fields(value: Mapping[str, Any], schema: JsonObject, where: str) -> Iterator[str]:
+def _iterate_fields(value: Mapping[str, Any], schema: JsonObject, where: str) -> Iterator[str]:
     known = schema.get("properties", {})
     more = schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
@@ -116,11 +116,11 @@ def _fields(value: Mapping[str, Any], schema: JsonObject, where: str) -> Iterato
             yield f"{where} has no {name!r}"
     for name, item in value.items():
         if name in known:
-            yield from _mistakes(item, known[name], f"{where}.{name}")
+            yield from _list_mistakes(item, known[name], f"{where}.{name}")
         elif more is False:
             yield f"{where} has {str(name)[:80]!r}, which it should not"
         elif more is not True:
-            yield from _mistakes(item, more, f"{where}.{name}")
+            yield from _list_mistakes(item, more, f"{where}.{name}")
 
 
 def _count(size: int, what: str, word: str, schema: JsonObject, where: str) -> Iterator[str]:
@@ -139,9 +139,9 @@ def is_of(value: object, kind: str) -> bool:
     return isinstance(value, TYPES[kind])
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and (
-        one == other or canonical_json(one) == canonical_json(other)
+        one == other or encode_canonical_json(one) == encode_canonical_json(other)
     )
 
 
@@ -153,4 +153,4 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-__all__ = ["TYPES", "check_schema", "is_of", "mistakes"]
+__all__ = ["TYPES", "check_schema", "is_of", "list_mistakes"]

@@ -23,17 +23,17 @@ from holdfast.errors import (
     StepFailed,
     ToolError,
     WorkflowLimit,
-    error_from_dict,
+    make_error_from_dict,
 )
 from holdfast.journal import Payload
-from holdfast.messages import ToolPart, stored
+from holdfast.messages import ToolPart, strip_session
 from holdfast.orchestration.workflows import events as facts
 from holdfast.orchestration.workflows.definition import Definition, WorkflowStep
 from holdfast.orchestration.workflows.expressions import Names, Value, as_text, render
 from holdfast.orchestration.workflows.request import WorkflowRequest
 from holdfast.orchestration.workflows.result import WorkflowResult
 from holdfast.policy import NO_BUDGET, Budget
-from holdfast.runs import CallScope, RunCalls, RunServices, Spending, below, locate_run
+from holdfast.runs import CallScope, RunCalls, RunServices, Spending, list_below, locate_run
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.state import StateManager
 from holdfast.tools import (
@@ -142,9 +142,9 @@ class StepExecutor:
         self._record = record
         self._nested = nested
         self._definition: Definition = order.definition
-        self.identity = identity_of(order.definition)
+        self.identity = identify_agent(order.definition)
         self.position = locate_run(self.identity, session)
-        self._starter = starter_of(order.definition)
+        self._starter = identify_starter(order.definition)
         self._spending: Spending | None = None
         self._parts: Mapping[str, ToolPart] = {}
         self._records: Mapping[str, CallRecord] = {}
@@ -180,11 +180,11 @@ class StepExecutor:
         """How long the workflow may go on working; `None` without limit."""
         return self._spending.seconds_left if self._spending is not None else None
 
-    def out_of_time(self) -> BudgetExceeded | None:
+    def make_out_of_time(self) -> BudgetExceeded | None:
         """Return the error of a workflow that has worked too long, if it has."""
         if self._spending is None or self._spending.seconds_left != 0:
             return None
-        return self._spending.out_of_time()
+        return self._spending.make_out_of_time()
 
     async def close_calls(self, because: str) -> None:
         """Give every call of this run that has no result an error: nobody makes it any more."""
@@ -240,7 +240,7 @@ class StepExecutor:
         asks = compose(self._session.id, "assistant", [part], self._services.clock.now())
         named = msgspec.structs.replace(asks, id=f"msg_{attempt.key}", run_id=self._turn.run.id)
         self._open_calls_of_run.add(part.call_id)
-        await self._record(attempt.started(), MessageCreated(message=stored(named)))
+        await self._record(attempt.started(), MessageCreated(message=strip_session(named)))
         return part
 
     async def _finish_call(self, attempt: Attempt, part: ToolPart) -> ToolPart:
@@ -274,7 +274,7 @@ class StepExecutor:
                 sandbox=at.sandbox,
                 approver=services.approver,
                 terms=msgspec.structs.replace(services.terms, on_ask=self._order.on_ask),
-                instrumentation=services.instrumentation.of_run(
+                instrumentation=services.instrumentation.make_for_run(
                     session.id, self._turn.run.id, at.agent_path
                 ),
                 inherited=at.above.labels if at.above is not None else (),
@@ -310,7 +310,7 @@ class StepExecutor:
         else:
             value = (await state.set(address, render(step.set, names))).value
         if context.labels.new:
-            await self._turn.append(*context.labels.unkept())
+            await self._turn.append(*context.labels.list_unkept())
         return value
 
     # --- runs of their own ------------------------------------------------------------
@@ -318,7 +318,7 @@ class StepExecutor:
     async def _run_agent(self, attempt: Attempt, names: Names) -> Value:
         step = attempt.step
         message = as_text(render(step.message, names))
-        child = await self._child(attempt, f"{self._definition.name}: {attempt.path}")
+        child = await self._make_child(attempt, f"{self._definition.name}: {attempt.path}")
         name = step.agent or ""
         result = await self._services.executor.execute(
             RunRequest(
@@ -329,7 +329,7 @@ class StepExecutor:
                 on_ask=self._order.on_ask,
                 # The step waits with the whole run, and is no attempt that failed.
                 on_outage="park",
-                budget=self._time_left(),
+                budget=self._compute_time_left(),
                 tool_ids=step.tools,
             )
         )
@@ -338,15 +338,15 @@ class StepExecutor:
 
     async def _run_workflow(self, attempt: Attempt, names: Names) -> Value:
         inputs = render(attempt.step.with_, names)
-        order = self._order.inner(attempt.step.workflow or "", inputs, self._time_left())
-        child = await self._child(attempt, f"{order.definition.name}: {attempt.path}")
+        order = self._order.inner(attempt.step.workflow or "", inputs, self._compute_time_left())
+        child = await self._make_child(attempt, f"{order.definition.name}: {attempt.path}")
         session = await self._services.sessions.get_session(child)
         result = await self._nested(order, session, f"run_{attempt.key}")
         await self._read_of(child)
         if result.status == "parked":
             raise Waits(result.reason)
         if result.status == "failed":
-            raise error_from_dict(result.error)
+            raise make_error_from_dict(result.error)
         if result.status == "cancelled":
             raise StepFailed(step=attempt.path, detail=f"cancelled. {result.reason}".strip())
         return result.output
@@ -359,19 +359,19 @@ class StepExecutor:
         if self._calls is not None:
             self._calls.context.labels.add(await read_kept_labels(journal, child))
 
-    def _time_left(self) -> Budget:
+    def _compute_time_left(self) -> Budget:
         """What a run of its own gets besides its shares: no more time than this one has."""
         seconds = self.seconds_left
         return NO_BUDGET if seconds is None else Budget(max_wall_s=seconds)
 
-    async def _child(self, attempt: Attempt, title: str) -> str:
+    async def _make_child(self, attempt: Attempt, title: str) -> str:
         """Return the session of a child, below this run; made if it is not there yet."""
         above = self.position.above
         if above is not None and above.depth >= MOST_DEPTH:
             detail = f"workflows and agents start one another more than {MOST_DEPTH} deep"
             raise WorkflowLimit(step=attempt.path, detail=detail)
         child = f"ses_{attempt.key}"
-        lineage = below(
+        lineage = list_below(
             self._starter,
             self._session,
             run_id=self._turn.run.id,
@@ -393,12 +393,12 @@ class StepExecutor:
         return child
 
 
-def identity_of(definition: Definition) -> Agent:
+def identify_agent(definition: Definition) -> Agent:
     """Return as whom a workflow acts: it adds no rights, and may take the sandbox's away."""
     return Agent(f"workflow:{definition.name}", sandbox=definition.sandbox)
 
 
-def starter_of(definition: Definition) -> Agent:
+def identify_starter(definition: Definition) -> Agent:
     """Return as whom a workflow starts others: as a person would, held back by nothing of its own.
 
     The session's rules, the operator's, and those of whoever started the workflow still hold.
@@ -417,9 +417,9 @@ def _answer(attempt: Attempt, result: AgentResult) -> Value:
             raise Waits(str(result.metadata.get("reason", "")) or "approval")
         case "failed":
             error = result.metadata.get("error")
-            raise error_from_dict(error if isinstance(error, dict) else {})
+            raise make_error_from_dict(error if isinstance(error, dict) else {})
     reason = str(result.metadata.get("reason", ""))
     raise StepFailed(step=attempt.path, detail=f"cancelled. {reason}".strip())
 
 
-__all__ = ["MOST_DEPTH", "Attempt", "StepExecutor", "Waits", "attempt_at", "identity_of"]
+__all__ = ["MOST_DEPTH", "Attempt", "StepExecutor", "Waits", "attempt_at", "identify_agent"]

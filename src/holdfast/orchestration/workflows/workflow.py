@@ -214,11 +214,11 @@ class Workflow:
             fields = {**self._fields, "steps": [one.fields for one in self._steps]}
             if self._result is not None:
                 fields["result"] = self._result
-            self._definition = checked(fields)
+            self._definition = check_definition(fields)
         return self._definition
 
 
-def checked(content: object) -> Definition:
+def check_definition(content: object) -> Definition:
     """Return a definition made of plain data.
 
     Raises:
@@ -228,17 +228,17 @@ def checked(content: object) -> Definition:
         definition = Definition.model_validate(content)
     except (ValidationError, RecursionError) as error:
         refuse(
-            [f"{_shown(place)}: {text}" for place, text in told(error)]
+            [f"{_render(place)}: {text}" for place, text in describe_mistakes(error)]
             if isinstance(error, ValidationError)
             else ["the workflow is too deep"]
         )
-    found = [f"{_shown(one.place)}: {one.text}" for one in check(definition)]
+    found = [f"{_render(one.place)}: {one.text}" for one in check(definition)]
     if found:
         refuse(found)
     return definition
 
 
-def told(error: ValidationError) -> list[tuple[Place, str]]:
+def describe_mistakes(error: ValidationError) -> list[tuple[Place, str]]:
     """Return pydantic's mistakes as places and sentences."""
     found: list[tuple[Place, str]] = []
     problems = error.errors(include_url=False, include_context=False)
@@ -259,8 +259,17 @@ def refuse(mistakes: Sequence[str]) -> NoReturn:
     raise WorkflowInvalid(detail=lines, mistakes=list(mistakes))
 
 
-def _shown(place: Place) -> str:
+def _render(place: Place) -> str:
     return ".".join(str(part) for part in place) or "the workflow"
 
 
-__all__ = ["WorkflowStep", "StepDraft", "Workflow", "checked", "loop", "parallel", "step", "when"]
+__all__ = [
+    "StepDraft",
+    "Workflow",
+    "WorkflowStep",
+    "check_definition",
+    "loop",
+    "parallel",
+    "step",
+    "when",
+]

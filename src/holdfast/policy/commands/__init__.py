@@ -16,7 +16,7 @@ from holdfast.policy.commands.model import (
     Pipeline,
     Redirection,
     SimpleCommand,
-    canonical_text,
+    render_canonical_text,
 )
 from holdfast.policy.commands.parse import parse_command
 
@@ -27,9 +27,9 @@ __all__ = [
     "Pipeline",
     "Redirection",
     "SimpleCommand",
-    "canonical_text",
     "classify_argv",
     "classify_command",
     "is_allowed_by",
     "parse_command",
+    "render_canonical_text",
 ]

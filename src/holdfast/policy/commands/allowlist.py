@@ -25,7 +25,7 @@ def is_allowed_by(argv: tuple[str, ...], allowlist: Iterable[str]) -> bool:
     whoever writes `pytest` means that. What a program starts as its arguments (`env rm x`,
     `timeout 5 rm x`) needs an entry of its own, or stands in the entry.
     """
-    entries = [words for words in map(_words, allowlist) if words]
+    entries = [words for words in map(_split_words, allowlist) if words]
 
     def is_allowed(wanted: tuple[str, ...]) -> bool:
         return bool(wanted) and any(
@@ -81,7 +81,7 @@ def is_no_worse(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _words(entry: str) -> tuple[str, ...]:
+def _split_words(entry: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(entry))
     except ValueError:

@@ -16,7 +16,7 @@ _LOOK_ALIKES = frozenset(
 _PASSING_SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "DESERET")
 
 
-def refusal(text: str) -> str:
+def format_refusal(text: str) -> str:
     """Say why nobody should run this text, approved or not; empty if there is no reason.
 
     Characters that no screen shows, or that reorder what it shows, make an approval
@@ -40,7 +40,7 @@ def refusal(text: str) -> str:
     return ""
 
 
-def objection(text: str) -> str:
+def find_objection(text: str) -> str:
     """Say why a person should look at this text first; empty if there is no reason."""
     if len(text) > LONGEST:
         return f"it is longer than {LONGEST} characters"
@@ -67,4 +67,4 @@ def _mixes_scripts(word: str) -> bool:
     return has_latin and passing
 
 
-__all__ = ["LONGEST", "objection", "refusal"]
+__all__ = ["LONGEST", "find_objection", "format_refusal"]

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.policy.commands.model import ParsedCommand
 from holdfast.policy.commands.options import Reading, read_options
-from holdfast.policy.commands.scripts import awk_prints_only, sed_prints_only
+from holdfast.policy.commands.scripts import does_awk_only_print, does_sed_only_print
 
 CommandKind: TypeAlias = Literal["read-only", "writes", "network", "runs-programs", "unknown"]
 
@@ -105,14 +105,14 @@ class _Subcommands(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def as_rule(self) -> ProgramRule:
         return ProgramRule(flags=self.flags, long=self.long, values=self.values, risky=self.risky)
 
-    def place_in(self, arguments: tuple[str, ...]) -> int:
+    def find_place_in(self, arguments: tuple[str, ...]) -> int:
         """Where the subcommand stands, behind options and what they take."""
         at = 0
         while at < len(arguments) and arguments[at].startswith("-"):
             at += 2 if arguments[at] in self.takes else 1
         return min(at, len(arguments))
 
-    def kind_of(self, name: str) -> CommandKind:
+    def classify_kind(self, name: str) -> CommandKind:
         if name in self.writes:
             return "writes"
         if name in self.network:
@@ -127,7 +127,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def _table() -> tuple[dict[str, CommandKind], dict[str, ProgramRule], dict[str, _Subcommands]]:
+def _read_table() -> tuple[dict[str, CommandKind], dict[str, ProgramRule], dict[str, _Subcommands]]:
     text = resources.files(__package__).joinpath("programs.toml").read_text("utf-8")
     table = msgspec.convert(tomllib.loads(text), _Table)
     names = {name: kind for kind in _KINDS for name in table.kinds[kind].split()}
@@ -158,10 +158,10 @@ def classify_command(parsed: ParsedCommand) -> Classification:
 @functools.lru_cache(maxsize=4_096)
 def classify_argv(argv: tuple[str, ...]) -> Classification:
     """Say what one program would do with these arguments."""
-    names, rules, subcommands = _table()
-    name = _known_name(argv[0])
+    names, rules, subcommands = _read_table()
+    name = _find_known_name(argv[0])
     if not name:
-        return _unknown(f"{argv[0]} is not a program of the system")
+        return _report_unknown(f"{argv[0]} is not a program of the system")
     if argv[1:] == ("--version",) and (name in names or name in rules):
         return Classification(kind="read-only", because=f"{name} only says its version")
     if name in subcommands:
@@ -170,18 +170,18 @@ def classify_argv(argv: tuple[str, ...]) -> Classification:
         return _judge(name, rules[name], argv[1:])
     kind = names.get(name)
     if kind is None:
-        return _unknown(f"{name} is not a program that the table knows")
+        return _report_unknown(f"{name} is not a program that the table knows")
     return Classification(kind=kind, because=f"{name} is listed as {kind}")
 
 
 def depends_on_options(program: str) -> bool:
     """Say whether some options make a program do something worse, as the table has it."""
-    _, rules, subcommands = _table()
-    name = _known_name(program)
+    _, rules, subcommands = _read_table()
+    name = _find_known_name(program)
     return not name or name in rules or name in subcommands
 
 
-def _known_name(program: str) -> str:
+def _find_known_name(program: str) -> str:
     """The name that the table uses, or nothing for a file that anybody may have put there."""
     for directory in _SYSTEM_DIRECTORIES:
         if program.startswith(directory):
@@ -198,20 +198,20 @@ def _classify_subcommand(
 ) -> Classification:
     if arguments in (("--version",), ("version",)):
         return Classification(kind="read-only", because=f"{name} only says its version")
-    first = known.place_in(arguments)
+    first = known.find_place_in(arguments)
     if first == len(arguments):
         before = _judge(name, known.as_rule(), arguments)
-        return before if before.objections else _unknown(f"{name} without a subcommand")
+        return before if before.objections else _report_unknown(f"{name} without a subcommand")
     before = _judge(name, known.as_rule(), arguments[:first])
     if before.kind != "read-only":
         return before
     full_name = f"{name} {arguments[first]}"
-    _, rules, _ = _table()
+    _, rules, _ = _read_table()
     if full_name in rules:
         return _judge(full_name, rules[full_name], arguments[first + 1 :], skipped=first + 1)
-    kind = known.kind_of(arguments[first])
+    kind = known.classify_kind(arguments[first])
     if kind == "unknown":
-        return _unknown(f"{full_name} is not a command that the table knows")
+        return _report_unknown(f"{full_name} is not a command that the table knows")
     return Classification(kind=kind, because=f"{full_name} is listed as {kind}")
 
 
@@ -236,9 +236,9 @@ def _judge(
         if one.name in rule.remote and ":" in one.value:
             because = f"{one.value} is on another machine"
             found.append(Objection(kind="network", because=because, place=one.place))
-    found += _positional_objections(name, rule, reading)
+    found += _list_positional_objections(name, rule, reading)
     if rule.script:
-        found += _script_objections(name, rule, reading)
+        found += _list_script_objections(name, rule, reading)
     placed = tuple(
         one if one.place == NOWHERE else msgspec.structs.replace(one, place=one.place + skipped + 1)
         for one in found
@@ -252,7 +252,7 @@ def _judge(
     )
 
 
-def _positional_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
+def _list_positional_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
     plain = reading.positionals
     found: list[tuple[str, int]] = []
     most = rule.positionals
@@ -280,10 +280,10 @@ def _positional_objections(name: str, rule: ProgramRule, reading: Reading) -> li
     ]
 
 
-def _script_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
+def _list_script_objections(name: str, rule: ProgramRule, reading: Reading) -> list[Objection]:
     given = [(one.value, one.place) for one in reading.values if one.name in rule.script_options]
     scripts = given or [(one.name, one.place) for one in reading.positionals[:1]]
-    check = sed_prints_only if rule.script == "sed" else awk_prints_only
+    check = does_sed_only_print if rule.script == "sed" else does_awk_only_print
     because = f"the script of {name} may do more than print"
     return [
         Objection(kind="unknown", because=because, place=place)
@@ -292,7 +292,7 @@ def _script_objections(name: str, rule: ProgramRule, reading: Reading) -> list[O
     ]
 
 
-def _unknown(because: str) -> Classification:
+def _report_unknown(because: str) -> Classification:
     return Classification(kind="unknown", because=because)
 
 

@@ -13,7 +13,7 @@ import re
 import shlex
 
 from holdfast.policy.commands.classify import classify_argv
-from holdfast.policy.commands.model import canonical_text
+from holdfast.policy.commands.model import render_canonical_text
 
 # Programs that run what stands in their arguments, as words or as one text.
 WRAPPERS = frozenset(
@@ -33,7 +33,7 @@ _MOST_FOUND = 256
 
 
 @functools.lru_cache(maxsize=2_048)
-def inner_commands(text: str) -> tuple[str, ...]:
+def list_inner_commands(text: str) -> tuple[str, ...]:
     """Return what else a command may be or run, each in its one spelling, without itself."""
     found: dict[str, None] = {}
     _look(text, found, 0)
@@ -44,7 +44,7 @@ def inner_commands(text: str) -> tuple[str, ...]:
 def _look(text: str, found: dict[str, None], depth: int) -> None:
     pieces = [text, *_SEAMS.split(text)] if _SHELL.search(text) else [text]
     for piece in pieces:
-        words = _words(piece)[:_MOST_WORDS]
+        words = _split_words(piece)[:_MOST_WORDS]
         while words and re.fullmatch(r"\w+=.*", words[0], re.DOTALL):
             words = words[1:]
         if words and len(found) < _MOST_FOUND:
@@ -53,7 +53,7 @@ def _look(text: str, found: dict[str, None], depth: int) -> None:
 
 def _add(words: list[str], found: dict[str, None], depth: int) -> None:
     name = words[0].rpartition("/")[2] or words[0]
-    found.setdefault(canonical_text((name, *words[1:])))
+    found.setdefault(render_canonical_text((name, *words[1:])))
     if depth >= _DEEPEST or not (name in WRAPPERS or _runs_by_option(words)):
         return
     for at, word in enumerate(words[1:], 1):
@@ -70,11 +70,11 @@ def _runs_by_option(words: list[str]) -> bool:
     return any(one.kind == "runs-programs" for one in seen.objections)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
         return [word.strip("'\"\\") for word in text.split()]
 
 
-__all__ = ["WRAPPERS", "inner_commands"]
+__all__ = ["WRAPPERS", "list_inner_commands"]

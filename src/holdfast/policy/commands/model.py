@@ -35,7 +35,7 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def text(self) -> str:
         """The program and its arguments in one unambiguous spelling, without the rest."""
-        return canonical_text(self.argv)
+        return render_canonical_text(self.argv)
 
     @property
     def target(self) -> str:
@@ -101,7 +101,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         )
 
 
-def canonical_text(argv: tuple[str, ...]) -> str:
+def render_canonical_text(argv: tuple[str, ...]) -> str:
     """Spell an argument list so that it can be read in one way only."""
     return shlex.join(argv)
 
@@ -113,5 +113,5 @@ __all__ = [
     "Redirection",
     "RedirectionMode",
     "SimpleCommand",
-    "canonical_text",
+    "render_canonical_text",
 ]

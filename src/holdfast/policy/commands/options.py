@@ -68,7 +68,7 @@ class _Reader:
 
     def read(self) -> None:
         if self._rule.old_style and self._todo and not self._todo[-1][1].startswith("-"):
-            self._bundle()
+            self._read_bundle()
         while self._todo:
             self._place, token = self._todo.pop()
             if token == "--" and not self._is_by_words:
@@ -79,59 +79,59 @@ class _Reader:
             elif token == "-" or not token.startswith("-"):
                 self.found.positionals.append(FoundOption(name=token, place=self._place))
             elif self._is_by_words:
-                self._word(token)
+                self._clean_word(token)
             elif token.startswith("--"):
-                self._long(token)
+                self._read_long(token)
             elif self._rule.number and re.fullmatch(r"-\d+", token):
                 self.found.options.add(token)
             else:
-                self._short(token)
+                self._shorten(token)
 
     @property
     def _is_by_words(self) -> bool:
         return bool(self._rule.words)
 
-    def _bundle(self) -> None:
+    def _read_bundle(self) -> None:
         """`tar xfI a b`: letters without a dash; those with values take the next words in turn."""
         self._place, letters = self._todo.pop()
         for letter in letters:
             option = f"-{letter}"
             self.found.options.add(option)
             if option in self._rule.risky:
-                self._risk(option)
+                self._add_risk(option)
             elif letter in self._rule.values:
                 self._take_value(option)
             elif letter not in self._rule.flags:
-                self._not_known(option)
+                self._refuse_unknown(option)
 
-    def _word(self, token: str) -> None:
+    def _clean_word(self, token: str) -> None:
         if token in self._rule.risky:
-            self._risk(token)
+            self._add_risk(token)
         elif token in self._rule.word_values:
             self._take_value(token)
         elif token in self._rule.words:
             self.found.options.add(token)
         else:
-            self._not_known(token)
+            self._refuse_unknown(token)
 
-    def _long(self, token: str) -> None:
+    def _read_long(self, token: str) -> None:
         name, equals, value = token[2:].partition("=")
         option = f"--{name}"
         self.found.options.add(option)
         if option in self._rule.risky:
-            self._risk(option, value)
+            self._add_risk(option, value)
         elif equals and name in self._rule.long_values:
             self.found.values.append(FoundOption(name=option, place=self._place, value=value))
         elif not equals and name in self._rule.long:
             return
         elif not equals and name in self._rule.long_values:
             self._take_value(option)
-        elif risk := self._abbreviated(option):
-            self._risk(risk, value)
+        elif risk := self._abbreviate(option):
+            self._add_risk(risk, value)
         else:
-            self._not_known(option)
+            self._refuse_unknown(option)
 
-    def _abbreviated(self, option: str) -> str:
+    def _abbreviate(self, option: str) -> str:
         """The risky option that an abbreviation may mean, where not every option is known.
 
         Where all are known an abbreviation is an option that we do not know.
@@ -140,15 +140,15 @@ class _Reader:
             return ""
         return next((risk for risk in self._rule.risky if risk.startswith(option)), "")
 
-    def _short(self, token: str) -> None:
+    def _shorten(self, token: str) -> None:
         if token in self._rule.risky:  # a word with one dash, as in `zip -TT`
-            self._risk(token)
+            self._add_risk(token)
             return
         for at, letter in enumerate(token[1:], start=1):
             option = f"-{letter}"
             self.found.options.add(option)
             if option in self._rule.risky:
-                self._risk(option, token[at + 1 :])
+                self._add_risk(option, token[at + 1 :])
                 return
             if letter in self._rule.values:
                 if token[at + 1 :]:
@@ -158,7 +158,7 @@ class _Reader:
                     self._take_value(option)
                 return
             if letter not in self._rule.flags and not self._rule.is_open:
-                self._not_known(option)
+                self._refuse_unknown(option)
                 return
 
     def _take_value(self, option: str) -> None:
@@ -168,10 +168,10 @@ class _Reader:
         else:
             self.found.unknown.append(FoundOption(name=option, place=self._place))
 
-    def _risk(self, option: str, value: str = "") -> None:
+    def _add_risk(self, option: str, value: str = "") -> None:
         self.found.risky.append(FoundOption(name=option, place=self._place, value=value))
 
-    def _not_known(self, option: str) -> None:
+    def _refuse_unknown(self, option: str) -> None:
         if not self._rule.is_open:
             self.found.unknown.append(FoundOption(name=option, place=self._place))
 

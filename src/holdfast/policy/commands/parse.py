@@ -15,7 +15,7 @@ import re
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from holdfast.policy.commands.appearance import objection, refusal
+from holdfast.policy.commands.appearance import find_objection, format_refusal
 from holdfast.policy.commands.model import (
     Connector,
     ParsedCommand,
@@ -24,7 +24,7 @@ from holdfast.policy.commands.model import (
     RedirectionMode,
     SimpleCommand,
 )
-from holdfast.policy.commands.words import NotLiteral, literal
+from holdfast.policy.commands.words import NotLiteral, format_literal
 
 MOST_COMMANDS = 50
 
@@ -58,7 +58,7 @@ class _Unparsed(Exception):
 
 
 @functools.cache
-def _parser() -> Parser:
+def _make_parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
@@ -68,11 +68,11 @@ def parse_command(text: str) -> ParsedCommand:
 
     The result either holds everything that the line says, or a `problem`.
     """
-    refused = refusal(text)
+    refused = format_refusal(text)
     if refused:
         return ParsedCommand(text=text, problem=refused, is_refused=True)
     line = text.strip(" \t\n")
-    problem = objection(line) or ("it has several lines" if "\n" in line else "")
+    problem = find_objection(line) or ("it has several lines" if "\n" in line else "")
     if not line:
         problem = "it is empty"
     if problem:
@@ -92,10 +92,10 @@ class _Reading:
         self._seen: list[tuple[int, int]] = []
 
     def pipelines(self) -> tuple[Pipeline, ...]:
-        root = _parser().parse(self._source).root_node
+        root = _make_parser().parse(self._source).root_node
         if root.has_error or root.type != "program":
             raise _Unparsed("it is not a complete command")
-        self._statements(root)
+        self._split_statements(root)
         self._check_coverage()
         if not self._found:
             raise _Unparsed("it has no command")
@@ -106,20 +106,20 @@ class _Reading:
             for connector, commands in self._found
         )
 
-    def _statements(self, root: Node) -> None:
+    def _split_statements(self, root: Node) -> None:
         for child in root.children:
             if child.type in (";", "comment"):
                 self._mark(child)
             else:
-                self._statement(child, ";")
+                self._read_statement(child, ";")
 
-    def _statement(self, node: Node, connector: Connector) -> None:
+    def _read_statement(self, node: Node, connector: Connector) -> None:
         if node.type == "list":
             self._list(node, connector)
         elif node.type == "redirected_statement":
-            self._redirected(node, connector)
+            self._read_redirected(node, connector)
         else:
-            self._found.append((connector, self._pipeline(node)))
+            self._found.append((connector, self._run_pipeline(node)))
 
     def _list(self, node: Node, connector: Connector) -> None:
         for child in node.children:
@@ -127,24 +127,24 @@ class _Reading:
                 self._mark(child)
                 connector = "&&" if child.type == "&&" else "||"
             else:
-                self._statement(child, connector)
+                self._read_statement(child, connector)
 
-    def _redirected(self, node: Node, connector: Connector) -> None:
+    def _read_redirected(self, node: Node, connector: Connector) -> None:
         """The grammar hangs a redirection on the whole list; it belongs to its last command."""
         body, *further = node.children
         if body.type == "file_redirect":
             raise _Unparsed("it redirects without a command")
-        self._statement(body, connector)
+        self._read_statement(body, connector)
         last = self._found[-1][1]
         for child in further:
-            last[-1] = _redirect(last[-1], self._redirection(child))
+            last[-1] = _redirect(last[-1], self._read_redirection(child))
 
-    def _pipeline(self, node: Node) -> list[SimpleCommand]:
+    def _run_pipeline(self, node: Node) -> list[SimpleCommand]:
         if node.type == "command":
-            return [self._command(node)]
+            return [self._read_command(node)]
         if node.type == "redirected_statement":
             before = len(self._found)
-            self._redirected(node, ";")
+            self._read_redirected(node, ";")
             (found,) = self._found[before:]
             del self._found[before:]
             return found[1]
@@ -157,10 +157,10 @@ class _Reading:
             elif child.type == "|&":
                 raise _Unparsed("it pipes errors with |&")
             else:
-                commands += self._pipeline(child)
+                commands += self._run_pipeline(child)
         return commands
 
-    def _command(self, node: Node) -> SimpleCommand:
+    def _read_command(self, node: Node) -> SimpleCommand:
         argv: list[str] = []
         assignments: list[tuple[str, str]] = []
         redirections: list[Redirection] = []
@@ -172,21 +172,21 @@ class _Reading:
             if child.type == "command_name":
                 (name,) = child.children
                 self._mark(name)
-                argv.append(_program(literal(name)))
+                argv.append(_make_program(format_literal(name)))
             elif child.type == "variable_assignment":
-                assignments.append(self._assignment(child))
+                assignments.append(self._read_assignment(child))
             elif child.type == "file_redirect":
-                redirections += self._redirection(child)
+                redirections += self._read_redirection(child)
             elif child.type == "herestring_redirect":
                 raise _Unparsed("it has a here string")
             else:
                 self._mark(child)
-                argv.append(literal(child))
+                argv.append(format_literal(child))
         return SimpleCommand(
             argv=tuple(argv), assignments=tuple(assignments), redirections=tuple(redirections)
         )
 
-    def _assignment(self, node: Node) -> tuple[str, str]:
+    def _read_assignment(self, node: Node) -> tuple[str, str]:
         self._mark(node)
         children = node.children
         if len(children) not in (2, 3) or [children[0].type, children[1].type] != [
@@ -197,9 +197,9 @@ class _Reading:
         name = (children[0].text or b"").decode()
         if not is_safe_variable(name):
             raise _Unparsed(f"it sets the variable {name}, which is not on the safe list")
-        return name, literal(children[2]) if len(children) == 3 else ""
+        return name, format_literal(children[2]) if len(children) == 3 else ""
 
-    def _redirection(self, node: Node) -> list[Redirection]:
+    def _read_redirection(self, node: Node) -> list[Redirection]:
         if _DIGITS_BEFORE.search(self._source[: node.start_byte].decode()):
             raise _Unparsed("it redirects a descriptor that was read as a word")
         self._mark(node)
@@ -209,8 +209,8 @@ class _Reading:
             fd = int(children.pop(0).text or b"-1")
         if len(children) != 2:
             raise _Unparsed("it has a redirection that is not plain")
-        operator, target = children[0].type, literal(children[1])
-        return _redirections(operator, fd, target)
+        operator, target = children[0].type, format_literal(children[1])
+        return _read_redirections(operator, fd, target)
 
     def _mark(self, node: Node) -> None:
         self._seen.append((node.start_byte, node.end_byte))
@@ -224,7 +224,7 @@ class _Reading:
                 raise _Unparsed("a part of it was not understood")
 
 
-def _program(name: str) -> str:
+def _make_program(name: str) -> str:
     if not _PROGRAM.fullmatch(name):
         raise _Unparsed("the name of its program is unusual")
     if name in _BUILTINS:
@@ -232,9 +232,9 @@ def _program(name: str) -> str:
     return name
 
 
-def _redirections(operator: str, fd: int, target: str) -> list[Redirection]:
+def _read_redirections(operator: str, fd: int, target: str) -> list[Redirection]:
     if operator == "&>" and fd == -1:
-        first = Redirection(fd=1, mode="write", path=_path(target))
+        first = Redirection(fd=1, mode="write", path=_read_path(target))
         return [first, Redirection(fd=2, mode="duplicate", source_fd=1)]
     if operator == ">&":
         if target not in ("1", "2") or fd not in (-1, 1, 2):
@@ -248,10 +248,10 @@ def _redirections(operator: str, fd: int, target: str) -> list[Redirection]:
     fd = usual if fd == -1 else fd
     if fd > 2 or (mode == "read") != (fd == 0):
         raise _Unparsed("it connects unusual descriptors")
-    return [Redirection(fd=fd, mode=mode, path=_path(target))]
+    return [Redirection(fd=fd, mode=mode, path=_read_path(target))]
 
 
-def _path(target: str) -> str:
+def _read_path(target: str) -> str:
     if not target:
         raise _Unparsed("it redirects to an empty path")
     return target

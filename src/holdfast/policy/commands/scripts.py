@@ -16,7 +16,7 @@ _MOST_COMMANDS = 20
 _AWK_RISKS = re.compile(r"system|getline|[|>@`]|fflush|close|ENVIRON|PROCINFO|include|load|/inet")
 
 
-def sed_prints_only(script: str) -> bool:
+def does_sed_only_print(script: str) -> bool:
     """Say whether every command of a sed script only selects, edits and prints.
 
     Left out on purpose: `w`, `W`, `r`, `R`, `e`, `s///w`, `s///e`, labels, blocks, `a`, `i`,
@@ -32,9 +32,9 @@ def sed_prints_only(script: str) -> bool:
     return count > 0
 
 
-def awk_prints_only(script: str) -> bool:
+def does_awk_only_print(script: str) -> bool:
     """Say whether an awk program can only compute and print."""
     return _AWK_RISKS.search(script) is None
 
 
-__all__ = ["awk_prints_only", "sed_prints_only"]
+__all__ = ["does_awk_only_print", "does_sed_only_print"]

@@ -17,13 +17,13 @@ _EXPANDS = re.compile(r"\$[\w{(@*#?!$'\"-]|\$\[|`")
 _TILDE = re.compile(r"(^|[:=])~")
 
 
-def literal(node: Node) -> str:
+def format_literal(node: Node) -> str:
     """Return the exact argument that a word node means.
 
     Raises:
         NotLiteral: it expands to something that its text does not show.
     """
-    pieces = _pieces(node)
+    pieces = _split_pieces(node)
     bare = "".join(text if is_bare else "\0" for text, is_bare in pieces)
     if _TILDE.search(bare):
         raise NotLiteral("it has a tilde, which expands")
@@ -32,23 +32,23 @@ def literal(node: Node) -> str:
     return "".join(text for text, _ in pieces)
 
 
-def _pieces(node: Node) -> list[tuple[str, bool]]:
+def _split_pieces(node: Node) -> list[tuple[str, bool]]:
     """The parts of a word, each with whether it stands outside quotes."""
-    kind, text = node.type, _text(node)
+    kind, text = node.type, _render_text(node)
     if kind in ("word", "number"):
-        return _bare(text)
+        return _strip(text)
     if kind == "raw_string":
         return [(text[1:-1], False)]
     if kind == "string":
-        return [(_double_quoted(node), False)]
+        return [(_read_double_quoted(node), False)]
     if kind == "concatenation":
-        return [piece for child in _parts(node) for piece in _pieces(child)]
+        return [piece for child in _list_parts(node) for piece in _split_pieces(child)]
     if kind == "$":
         return [("$", False)]
     raise NotLiteral(f"it has a {kind.replace('_', ' ')}")
 
 
-def _parts(node: Node) -> list[Node]:
+def _list_parts(node: Node) -> list[Node]:
     """The children of a concatenation, which must touch each other."""
     end = node.start_byte
     for child in node.children:
@@ -59,7 +59,7 @@ def _parts(node: Node) -> list[Node]:
     return node.children
 
 
-def _bare(text: str) -> list[tuple[str, bool]]:
+def _strip(text: str) -> list[tuple[str, bool]]:
     """Undo backslashes; what follows one is as good as quoted."""
     found: list[tuple[str, bool]] = []
     for index, part in enumerate(re.split(r"\\(.)", text)):
@@ -79,19 +79,19 @@ def _is_plain(text: str) -> bool:
     return letters and _BARE.fullmatch(ascii_part) is not None
 
 
-def _double_quoted(node: Node) -> str:
+def _read_double_quoted(node: Node) -> str:
     for child in node.children:
         if child.type not in ('"', "string_content", "$"):
             raise NotLiteral(f"it has a {child.type.replace('_', ' ')} inside quotes")
-    inside = _text(node)[1:-1]
+    inside = _render_text(node)[1:-1]
     unescaped = re.sub(r"\\.", "", inside, flags=re.DOTALL)
     if _EXPANDS.search(unescaped):
         raise NotLiteral("it has an expansion inside quotes")
     return re.sub(r'\\([$`"\\])', r"\1", inside)
 
 
-def _text(node: Node) -> str:
+def _render_text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
-__all__ = ["NotLiteral", "literal"]
+__all__ = ["NotLiteral", "format_literal"]

@@ -122,12 +122,12 @@ def find_expression(goal: str) -> Expression | None:
     """
     if len(goal) > _MAX_GOAL:
         return None
-    text = _numbers_from_words(goal.lower().strip())
+    text = _replace_number_words(goal.lower().strip())
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)
     for pattern, replacement in _VERBS:
         text = pattern.sub(replacement, text)
-    tokens = _tokens(text)
+    tokens = _format_tokens(text)
     best: Expression | None = None
     at = 0
     while at < len(tokens):
@@ -144,14 +144,14 @@ def find_expression(goal: str) -> Expression | None:
             if tokens[at].text not in "?.!,:;=\"'`":
                 return None
         at += 1
-    return best if best is not None and len(operations(best)) <= MAX_OPERATIONS else None
+    return best if best is not None and len(list_operations(best)) <= MAX_OPERATIONS else None
 
 
-def operations(expression: Expression) -> list[Binary]:
+def list_operations(expression: Expression) -> list[Binary]:
     """Return the operations in the order in which they can be done, operands first."""
     if isinstance(expression, Number):
         return []
-    return [*operations(expression.left), *operations(expression.right), expression]
+    return [*list_operations(expression.left), *list_operations(expression.right), expression]
 
 
 def render(expression: Expression, *, power: str = "**", binding: int = 0) -> str:
@@ -172,7 +172,7 @@ def render(expression: Expression, *, power: str = "**", binding: int = 0) -> st
     return f"({written})" if own < binding else written
 
 
-def _numbers_from_words(text: str) -> str:
+def _replace_number_words(text: str) -> str:
     """Replace each run of number words by its digits."""
     pieces = re.split(r"(\s+|(?<=[a-z])-(?=[a-z])|[^\w\s])", text)
     out: list[str] = []
@@ -186,15 +186,15 @@ def _numbers_from_words(text: str) -> str:
             gap += piece
         else:
             if run:
-                out.append(str(_words_value(run)) + gap)
+                out.append(str(_compute_words_value(run)) + gap)
                 run, gap = [], ""
             out.append(piece)
     if run:
-        out.append(str(_words_value(run)) + gap)
+        out.append(str(_compute_words_value(run)) + gap)
     return "".join(out)
 
 
-def _words_value(words: list[str]) -> int:
+def _compute_words_value(words: list[str]) -> int:
     total = part = 0
     for word in words:
         if word == "hundred":
@@ -206,7 +206,7 @@ def _words_value(words: list[str]) -> int:
     return total + part
 
 
-def _tokens(text: str) -> list[_Token]:
+def _format_tokens(text: str) -> list[_Token]:
     found: list[_Token] = []
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "other"

@@ -82,7 +82,7 @@ def read_conversation(request: ModelRequest) -> OfflineConversation:
         goal=goal,
         goal_id=request.messages[at].id if at >= 0 else "",
         session_id=request.messages[-1].session_id if request.messages else "",
-        steps=tuple(_step(call, answers.get(call.call_id)) for call in calls),
+        steps=tuple(_make_step(call, answers.get(call.call_id)) for call in calls),
         rounds=rounds,
         calls_before=sum(
             len(message.tool_calls) for message in request.messages if message.role == "assistant"
@@ -90,7 +90,7 @@ def read_conversation(request: ModelRequest) -> OfflineConversation:
     )
 
 
-def harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Return foreign text without control characters and marks that reorder it."""
     return _UNSAFE.sub("", text)
 
@@ -106,11 +106,11 @@ def _find_goal(messages: Sequence[Message]) -> tuple[int, str]:
             if isinstance(part, TextPart) and not part.is_synthetic
         ]
         if any(text.strip() for text in texts):
-            return at, harmless("\n".join(texts)).strip()
+            return at, make_harmless("\n".join(texts)).strip()
     return -1, ""
 
 
-def _step(call: ToolPart, answer: ToolPart | None) -> OfflineStep:
+def _make_step(call: ToolPart, answer: ToolPart | None) -> OfflineStep:
     if answer is None:
         return OfflineStep(call.tool, call.input, "", "", False)
     error = answer.error or ("the tool failed" if answer.state == "error" else "")

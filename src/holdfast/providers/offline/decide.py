@@ -14,7 +14,7 @@ from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.arithmetic import render
 from holdfast.providers.offline.conversation import OfflineConversation, read_conversation
-from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.facts import quote
 from holdfast.providers.offline.instance import (
     CannotFill,
     KnownFacts,
@@ -25,16 +25,16 @@ from holdfast.providers.offline.instance import (
     is_verdict_schema,
 )
 from holdfast.providers.offline.intent import GoalIntent, read_intent
-from holdfast.providers.offline.loop import review, workspace_steps
+from holdfast.providers.offline.loop import plan_workspace_steps, review
 from holdfast.providers.offline.outline import is_known_work
-from holdfast.providers.offline.planner import next_look, plan_steps, plan_text
-from holdfast.providers.offline.sums import next_sum_move
+from holdfast.providers.offline.planner import choose_next_look, plan_steps, plan_text
+from holdfast.providers.offline.sums import choose_next_sum_move
 from holdfast.providers.offline.toolbox import OfflineCall, Toolbox, as_number
 from holdfast.providers.offline.workspace import (
     ENTRY_POINTS,
-    merged_listing,
-    next_move,
-    telling_files,
+    choose_next_move,
+    merge_listings,
+    select_telling_files,
 )
 
 MAX_ROUNDS = 16
@@ -85,7 +85,7 @@ def decide(request: ModelRequest) -> OfflineAnswer:
     be a goal; texts in tool results are quoted at most.
     """
     conversation = read_conversation(request)
-    intent = _intent(request, conversation)
+    intent = _read_intent(request, conversation)
     may_call = request.tool_choice != "none" and conversation.rounds < MAX_ROUNDS
     if request.output_schema is not None and (
         is_plan_schema(request.output_schema) or is_verdict_schema(request.output_schema)
@@ -94,23 +94,25 @@ def decide(request: ModelRequest) -> OfflineAnswer:
             looks = _look_first(request, intent, conversation) if may_call else ()
             if looks:
                 return OfflineAnswer(calls=looks)
-            return _form(request, intent, conversation)
+            return _answer_form(request, intent, conversation)
     box = Toolbox(request.tools)
-    calls, text, result = _natural(intent, conversation, box, request)
+    calls, text, result = _choose_natural(intent, conversation, box, request)
     if may_call and request.tool_choice != "auto":
-        forced = _forced(request, intent, conversation, box, calls, text)
+        forced = _choose_forced(request, intent, conversation, box, calls, text)
         if forced is not None:
             return OfflineAnswer(calls=(forced,))
     elif may_call and calls:
         return OfflineAnswer(calls=calls)
     if calls:
-        text = _stopped(intent, conversation, box)
+        text = _explain_stop(intent, conversation, box)
     if request.output_schema is not None:
-        return _structured(request.output_schema, _known(intent, conversation, box, text, result))
+        return _answer_structured(
+            request.output_schema, _find_known(intent, conversation, box, text, result)
+        )
     return OfflineAnswer(text=text)
 
 
-def _intent(request: ModelRequest, conversation: OfflineConversation) -> GoalIntent:
+def _read_intent(request: ModelRequest, conversation: OfflineConversation) -> GoalIntent:
     """Read the goal; what to one that acts is work, to a planner is a goal to plan for.
 
     A planner whose plan is carried out by others plans for the goal as it stands, even for
@@ -132,35 +134,37 @@ def _look_first(
     """Look at the workspace before planning for it, so that the plan names what is there."""
     box = Toolbox(request.tools)
     if intent.kind == "plan" and is_plan_schema(request.output_schema):
-        return tuple(next_look(intent.subject, conversation, box))
+        return tuple(choose_next_look(intent.subject, conversation, box))
     if intent.kind != "workspace" or not has_evidence(request.output_schema):
         return ()
     listing = None if conversation.steps else box.list_call()
     return (listing,) if listing is not None else ()
 
 
-def _form(
+def _answer_form(
     request: ModelRequest, intent: GoalIntent, conversation: OfflineConversation
 ) -> OfflineAnswer:
     """Fill in a plan or a verdict."""
     schema = request.output_schema or {}
     box = Toolbox(request.tools)
-    known = _known(intent, conversation, box)
+    known = _find_known(intent, conversation, box)
     if is_plan_schema(schema):
-        listing = merged_listing(conversation, box)
+        listing = merge_listings(conversation, box)
         if intent.kind == "workspace" and listing.files:
-            known = known._replace(steps=workspace_steps(listing, telling_files(listing)))
-        return _structured(schema, known)
+            known = known._replace(
+                steps=plan_workspace_steps(listing, select_telling_files(listing))
+            )
+        return _answer_structured(schema, known)
     judged = review(conversation)
     fields = resolve(schema, schema).get("properties", {})
     if judged is not None and set(fields) == {"verdict", "reason"}:
         value = {"verdict": judged.verdict, "reason": judged.reason}
         if fits(value, schema):
             return OfflineAnswer(text=msgspec.json.encode(value).decode())
-    return _structured(schema, known)
+    return _answer_structured(schema, known)
 
 
-def _natural(
+def _choose_natural(
     intent: GoalIntent, conversation: OfflineConversation, box: Toolbox, request: ModelRequest
 ) -> tuple[tuple[OfflineCall, ...], str, str]:
     """What the model would do if it were free: calls, or a text with its number."""
@@ -168,18 +172,18 @@ def _natural(
     if planned is not None:
         return planned.calls, planned.text, ""
     if intent.kind == "sum" and intent.expression is not None:
-        move = next_sum_move(intent.expression, conversation, box)
+        move = choose_next_sum_move(intent.expression, conversation, box)
         return move.calls, move.text, move.result
     if intent.kind == "plan":
-        looks = next_look(intent.subject, conversation, box)
+        looks = choose_next_look(intent.subject, conversation, box)
         return tuple(looks), "" if looks else plan_text(intent.subject, conversation, box), ""
     if intent.kind != "unknown":
         able = [box.has(role) for role in ("list", "glob", "read", "grep")]
         if not any(able) and not conversation.steps:
-            return (), _no_tools(intent), ""
-        step = next_move(intent, conversation, box)
+            return (), _explain_no_tools(intent), ""
+        step = choose_next_move(intent, conversation, box)
         return (tuple(step), "", "") if isinstance(step, list) else ((), step, "")
-    return (), _cannot(conversation), ""
+    return (), _explain_cannot(conversation), ""
 
 
 def _plan_move(
@@ -188,7 +192,7 @@ def _plan_move(
     """A plan, when the system text asks for one and there is a way to hand it over."""
     if not _WANTS_PLAN.search(request.system[:20_000]) or request.output_schema is not None:
         return None
-    known = _known(intent, conversation, Toolbox(request.tools))._replace(is_plan=True)
+    known = _find_known(intent, conversation, Toolbox(request.tools))._replace(is_plan=True)
     for spec in request.tools:
         if is_plan_schema(spec.parameters):
             if any(step.tool == spec.name for step in conversation.steps):
@@ -215,7 +219,7 @@ def _plan_move(
     return OfflineAnswer(text="\n".join(listed))
 
 
-def _known(
+def _find_known(
     intent: GoalIntent,
     conversation: OfflineConversation,
     box: Toolbox,
@@ -249,11 +253,11 @@ def _plan_steps(
         )
     if intent.kind == "sum" and intent.expression is not None:
         return (PlanStep("Calculate", f"Calculate {render(intent.expression)}"),)
-    short = quoted(conversation.asked, 80) or "No goal was given"
-    return (PlanStep(short, quoted(conversation.asked, 2_000) or short),)
+    short = quote(conversation.asked, 80) or "No goal was given"
+    return (PlanStep(short, quote(conversation.asked, 2_000) or short),)
 
 
-def _structured(schema: JsonObject, known: KnownFacts) -> OfflineAnswer:
+def _answer_structured(schema: JsonObject, known: KnownFacts) -> OfflineAnswer:
     if is_plan_schema(schema):
         known = known._replace(is_plan=True)
     elif is_verdict_schema(schema):
@@ -263,12 +267,12 @@ def _structured(schema: JsonObject, known: KnownFacts) -> OfflineAnswer:
     except CannotFill as missing:
         return OfflineAnswer(
             text=f"I cannot give an answer of the asked form: nothing that I know fits "
-            f"`{quoted(missing.path, 200)}`, and I do not make things up.\n\n{_ABILITIES}\n\n"
+            f"`{quote(missing.path, 200)}`, and I do not make things up.\n\n{_ABILITIES}\n\n"
             f"{HOW_TO_CONFIGURE}"
         )
 
 
-def _forced(
+def _choose_forced(
     request: ModelRequest,
     intent: GoalIntent,
     conversation: OfflineConversation,
@@ -283,24 +287,24 @@ def _forced(
             return calls[0]
         # A tool of unknown effect is not called just because something must be.
         allowed = [tool for tool in request.tools if _ENDS.search(tool.name)]
-        allowed += [tool for tool in request.tools if box.role_of(tool.name) == "list"]
+        allowed += [tool for tool in request.tools if box.find_role(tool.name) == "list"]
     else:
         allowed = [tool for tool in request.tools if tool.name == choice]
         for call in calls:
             if call.tool == choice:
                 return call
-    known = _known(intent, conversation, box, text)
+    known = _find_known(intent, conversation, box, text)
     for tool in allowed:
-        found = _by_role(tool, intent, conversation, box) or _by_schema(tool, known)
+        found = _choose_by_role(tool, intent, conversation, box) or _choose_by_schema(tool, known)
         if found is not None:
             return found
     return None
 
 
-def _by_role(
+def _choose_by_role(
     tool: ToolSpec, intent: GoalIntent, conversation: OfflineConversation, box: Toolbox
 ) -> OfflineCall | None:
-    role = box.role_of(tool.name)
+    role = box.find_role(tool.name)
     if role == "list":
         return box.list_call()
     if role == "glob":
@@ -308,12 +312,12 @@ def _by_role(
     if role == "grep":
         return box.grep_call(intent.pattern or ENTRY_POINTS)
     if role == "read":
-        telling = telling_files(merged_listing(conversation, box)) or ["README.md"]
+        telling = select_telling_files(merge_listings(conversation, box)) or ["README.md"]
         return box.read_call(intent.subject if intent.kind == "read" else telling[0])
     return None
 
 
-def _by_schema(tool: ToolSpec, known: KnownFacts) -> OfflineCall | None:
+def _choose_by_schema(tool: ToolSpec, known: KnownFacts) -> OfflineCall | None:
     try:
         filled = build(tool.parameters, known._replace(is_plan=is_plan_schema(tool.parameters)))
     except CannotFill:
@@ -321,19 +325,18 @@ def _by_schema(tool: ToolSpec, known: KnownFacts) -> OfflineCall | None:
     return OfflineCall(tool.name, filled) if isinstance(filled, dict) else None
 
 
-def _stopped(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> str:
+def _explain_stop(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> str:
     """The answer from what is known so far, when no further call may be made."""
     if intent.kind == "plan":
         return plan_text(intent.subject, conversation, box)
     told = "\n".join(
-        f"- `{step.tool}`: {quoted(step.failure or step.output, 300)}"
-        for step in conversation.steps
+        f"- `{step.tool}`: {quote(step.failure or step.output, 300)}" for step in conversation.steps
     )
     start = f"I would go on with a tool call for this ({intent.kind}), but none may be made now."
     return f"{start}\n\nSo far:\n{told}" if told else start
 
 
-def _no_tools(intent: GoalIntent) -> str:
+def _explain_no_tools(intent: GoalIntent) -> str:
     needed = {"search": "grep", "read": "read"}.get(intent.kind, "list, read and grep")
     return (
         f"I cannot look: this needs the tools {needed}, and none of them is offered.\n\n"
@@ -341,11 +344,11 @@ def _no_tools(intent: GoalIntent) -> str:
     )
 
 
-def _cannot(conversation: OfflineConversation) -> str:
-    asked = quoted(conversation.asked, 200)
+def _explain_cannot(conversation: OfflineConversation) -> str:
+    asked = quote(conversation.asked, 200)
     start = f"I cannot do this: {asked}" if asked else "No goal was given."
     failed = [
-        f"- `{step.tool}` failed: {quoted(step.failure, 200)}"
+        f"- `{step.tool}` failed: {quote(step.failure, 200)}"
         for step in conversation.steps
         if step.failure
     ]

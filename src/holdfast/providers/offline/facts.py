@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.providers.lazy_patterns import compile_on_use
-from holdfast.providers.offline.conversation import harmless
+from holdfast.providers.offline.conversation import make_harmless
 
 _NUMBERED = compile_on_use(r"^\s*\d+(?:[\t→]|(?:\||:|│) ?)")
 _MAX_QUOTE = 600
@@ -28,9 +28,9 @@ class WorkspaceFacts(NamedTuple):
     """Sections of a README, dependencies, and the like: (label: …)."""
 
 
-def plain_lines(output: str) -> str:
+def strip_lines(output: str) -> str:
     """Return a file's text without the line numbers that a tool put before each line."""
-    text = harmless(output)
+    text = make_harmless(output)
     lines = [line for line in text.splitlines() if not line.startswith("(more lines follow")]
     numbered = [line for line in lines if line.strip()]
     if numbered and sum(bool(_NUMBERED.match(line)) for line in numbered) >= 0.8 * len(numbered):
@@ -38,7 +38,7 @@ def plain_lines(output: str) -> str:
     return "\n".join(lines)
 
 
-def quoted(text: str, limit: int = _MAX_QUOTE) -> str:
+def quote(text: str, limit: int = _MAX_QUOTE) -> str:
     """Return foreign text as plain words: no links, pictures, HTML or line breaks."""
     text = text[:_MAX_FOREIGN]
     text = re.sub(r"!\[([^\]]{0,300})\]\([^)]{0,500}\)", r"\1", text)
@@ -50,7 +50,7 @@ def quoted(text: str, limit: int = _MAX_QUOTE) -> str:
 
 def read_facts(path: str, output: str) -> WorkspaceFacts:
     """Return what a file says, by its name; a file that cannot be read gives nothing."""
-    text = plain_lines(output)
+    text = strip_lines(output)
     name = path.rsplit("/", 1)[-1].lower()
     if name.startswith("readme"):
         return _from_readme(text)
@@ -65,7 +65,7 @@ def read_facts(path: str, output: str) -> WorkspaceFacts:
     if name == "go.mod":
         module = re.search(r"^module\s+(\S+)", text, re.M)
         run = (("build", "go build ./..."), ("test", "go test ./..."))
-        return WorkspaceFacts(name=quoted(module[1], 100) if module else "", commands=run)
+        return WorkspaceFacts(name=quote(module[1], 100) if module else "", commands=run)
     if name == "cmakelists.txt":
         return WorkspaceFacts(commands=(("build", "cmake -B build && cmake --build build"),))
     if name == "pom.xml":
@@ -93,9 +93,9 @@ def _from_readme(text: str) -> WorkspaceFacts:
         heading = re.match(r"#{1,3}\s+(.*)", stripped)
         if heading:
             if not title:
-                title = quoted(heading[1].strip("# "), 100)
+                title = quote(heading[1].strip("# "), 100)
             else:
-                sections.append(quoted(heading[1].strip("# "), 60))
+                sections.append(quote(heading[1].strip("# "), 60))
             continue
         is_prose = bool(re.match(r"[A-Za-z0-9*_`\"'(]", stripped)) and not _is_decoration(stripped)
         if is_prose and (not sections or paragraph) and len(" ".join(paragraph)) < _MAX_QUOTE:
@@ -103,12 +103,12 @@ def _from_readme(text: str) -> WorkspaceFacts:
                 paragraph.append(stripped)
         elif paragraph and not stripped:
             paragraph.append("")
-    about = quoted(" ".join(part for part in _first_paragraph(paragraph)))
+    about = quote(" ".join(part for part in _find_first_paragraph(paragraph)))
     listed = tuple(f"README section: {section}" for section in sections[:12] if section)
     return WorkspaceFacts(name=title, about=about, parts=listed)
 
 
-def _first_paragraph(lines: list[str]) -> list[str]:
+def _find_first_paragraph(lines: list[str]) -> list[str]:
     return lines[: lines.index("")] if "" in lines else lines
 
 
@@ -117,9 +117,11 @@ def _is_decoration(line: str) -> bool:
 
 
 def _from_pyproject(text: str) -> WorkspaceFacts:
-    data = _toml(text)
-    project = _table(data.get("project")) or _table(_table(data.get("tool")).get("poetry"))
-    tools = _table(data.get("tool"))
+    data = _read_toml(text)
+    project = _read_table(data.get("project")) or _read_table(
+        _read_table(data.get("tool")).get("poetry")
+    )
+    tools = _read_table(data.get("tool"))
     commands: list[tuple[str, str]] = [("install", "pip install -e .")] if project else []
     if "pytest" in tools or "pytest" in text:
         commands.append(("test", "pytest"))
@@ -128,18 +130,18 @@ def _from_pyproject(text: str) -> WorkspaceFacts:
     if "mypy" in tools:
         commands.append(("types", "mypy"))
     commands += [
-        ("run", quoted(str(script), 60)) for script in list(_table(project.get("scripts")))[:5]
+        ("run", quote(str(script), 60)) for script in list(_read_table(project.get("scripts")))[:5]
     ]
     parts: list[str] = []
     if isinstance(project.get("requires-python"), str):
-        parts.append(f"Python {quoted(project['requires-python'], 40)}")
+        parts.append(f"Python {quote(project['requires-python'], 40)}")
     needed = project.get("dependencies")
     if isinstance(needed, list) and needed:
         names = [re.split(r"[\s<>=!~;\[]", str(item), maxsplit=1)[0] for item in needed]
-        parts.append("depends on " + quoted(", ".join(names[:20]), 300))
+        parts.append("depends on " + quote(", ".join(names[:20]), 300))
     return WorkspaceFacts(
-        name=quoted(_text(project.get("name")), 100),
-        about=quoted(_text(project.get("description"))),
+        name=quote(_render_text(project.get("name")), 100),
+        about=quote(_render_text(project.get("description"))),
         commands=tuple(commands),
         parts=tuple(parts),
     )
@@ -150,25 +152,25 @@ def _from_package_json(text: str) -> WorkspaceFacts:
         decoded: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return WorkspaceFacts()
-    data = _table(decoded)
+    data = _read_table(decoded)
     commands = [("install", "npm install")]
-    for script in list(_table(data.get("scripts")))[:12]:
-        word = quoted(str(script), 40)
+    for script in list(_read_table(data.get("scripts")))[:12]:
+        word = quote(str(script), 40)
         commands.append((word, "npm test" if word == "test" else f"npm run {word}"))
-    needed = [quoted(str(name), 40) for name in list(_table(data.get("dependencies")))[:20]]
+    needed = [quote(str(name), 40) for name in list(_read_table(data.get("dependencies")))[:20]]
     return WorkspaceFacts(
-        name=quoted(_text(data.get("name")), 100),
-        about=quoted(_text(data.get("description"))),
+        name=quote(_render_text(data.get("name")), 100),
+        about=quote(_render_text(data.get("description"))),
         commands=tuple(commands),
         parts=("depends on " + ", ".join(needed),) if needed else (),
     )
 
 
 def _from_cargo(text: str) -> WorkspaceFacts:
-    package = _table(_toml(text).get("package"))
+    package = _read_table(_read_toml(text).get("package"))
     return WorkspaceFacts(
-        name=quoted(_text(package.get("name")), 100),
-        about=quoted(_text(package.get("description"))),
+        name=quote(_render_text(package.get("name")), 100),
+        about=quote(_render_text(package.get("description"))),
         commands=(("build", "cargo build"), ("test", "cargo test")),
     )
 
@@ -178,7 +180,7 @@ def _from_makefile(text: str, program: str) -> WorkspaceFacts:
     return WorkspaceFacts(commands=tuple((name, f"{program} {name}") for name in targets[:12]))
 
 
-def _toml(text: str) -> dict[str, Any]:
+def _read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -196,9 +198,9 @@ def _cut_toml(text: str) -> dict[str, Any]:
     return {}
 
 
-def _table(value: object) -> dict[str, Any]:
+def _read_table(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str:
+def _render_text(value: object) -> str:
     return value if isinstance(value, str) else ""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.canonical import JsonObject
-from holdfast.providers.json_schema import fits, resolve, types_of
+from holdfast.providers.json_schema import fits, list_types, resolve
 
 _MAX_DEPTH = 12
 NOTE = "Made by the built-in offline model, which follows fixed rules and is no language model."
@@ -80,7 +80,7 @@ def is_plan_schema(schema: object) -> bool:
         return False
     title = str(root.get("title", "")).lower()
     for name, part in named.items():
-        if name in _STEP_LISTS and "array" in _all_types(resolve(part, schema), schema):
+        if name in _STEP_LISTS and "array" in _list_types(resolve(part, schema), schema):
             return name in {"steps", "tasks", "plan", "stages", "todos"} or "plan" in title
     return False
 
@@ -103,7 +103,7 @@ def is_verdict_schema(schema: object) -> bool:
         choices = {str(choice).lower() for choice in branch.get("enum") or []}
         if choices & set(_POSITIVE) and choices & set(_NEGATIVE):
             return True
-        if name.lower() in _FLAGS and "boolean" in types_of(branch):
+        if name.lower() in _FLAGS and "boolean" in list_types(branch):
             return True
     return False
 
@@ -120,11 +120,11 @@ def build(schema: JsonObject, known: KnownFacts) -> Any:  # noqa: ANN401 - JSON 
     return value
 
 
-def _all_types(schema: JsonObject, root: object) -> set[str]:
-    found = set(types_of(schema))
+def _list_types(schema: JsonObject, root: object) -> set[str]:
+    found = set(list_types(schema))
     for keyword in ("anyOf", "oneOf", "allOf"):
         for branch in schema.get(keyword) or []:
-            found |= _all_types(resolve(branch, root), root) if isinstance(branch, dict) else set()
+            found |= _list_types(resolve(branch, root), root) if isinstance(branch, dict) else set()
     return found
 
 
@@ -161,7 +161,7 @@ class _Builder:
             "boolean": lambda: self.flag(part, name),
             "null": lambda: None,
         }
-        named = types_of(part) or (("object",) if "properties" in part else ("string",))
+        named = list_types(part) or (("object",) if "properties" in part else ("string",))
         return self.first([makers[kind] for kind in named if kind in makers], name)
 
     def first(self, makers: Sequence[Callable[[], Any]], name: str) -> Any:  # noqa: ANN401
@@ -221,7 +221,7 @@ class _Builder:
         return []
 
     def text(self, part: JsonObject, name: str, step: int | None) -> str:
-        found = self.known_text(name, step)
+        found = self.find_known_text(name, step)
         if found is None and isinstance(part.get("default"), str):
             found = str(part["default"])
         if found is None and self.known.is_plan:
@@ -235,10 +235,10 @@ class _Builder:
             raise CannotFill(name or "text")
         return found
 
-    def known_text(self, name: str, step: int | None) -> str | None:
+    def find_known_text(self, name: str, step: int | None) -> str | None:
         key = name.lower()
         if step is not None:
-            return self.step_text(key, step)
+            return self.find_step_text(key, step)
         if key in _REASONS:
             return self.known.reason
         if key in {"goal", "objective", "task", "query", "question", "input", "prompt"}:
@@ -249,7 +249,7 @@ class _Builder:
             return self.known.answer
         return None
 
-    def step_text(self, key: str, step: int) -> str | None:
+    def find_step_text(self, key: str, step: int) -> str | None:
         is_given = step < len(self.known.steps)
         plan = (
             self.known.steps[step]

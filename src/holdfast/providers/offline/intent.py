@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.arithmetic import Expression, find_expression
-from holdfast.providers.offline.plan_request import planned_goal
+from holdfast.providers.offline.plan_request import find_planned_goal
 
 Kind: TypeAlias = Literal[
     "sum", "search", "read", "workspace", "list", "read_all", "plan", "unknown"
@@ -94,7 +94,7 @@ def read_intent(goal: str) -> GoalIntent:
     expression = find_expression(text)
     if expression is not None:
         return GoalIntent("sum", expression=expression)
-    planned = planned_goal(text)
+    planned = find_planned_goal(text)
     if planned is not None:
         return GoalIntent("plan", subject=planned)
     changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _without_names(lowered))))
@@ -105,7 +105,7 @@ def read_intent(goal: str) -> GoalIntent:
     searched = _search(text)
     if searched is not None:
         return searched._replace(also_asks_for_change=changes and not _TODO.search(text))
-    files = _asked_files(text)
+    files = _list_asked_files(text)
     if files and files[0].endswith("/"):
         return GoalIntent("list", subject=files[0].rstrip("/"))
     if files:
@@ -121,7 +121,7 @@ def _without_names(text: str) -> str:
     return " ".join(word for word in words if not re.search(r"[./_]\w", word))
 
 
-def _asked_files(text: str) -> tuple[str, ...]:
+def _list_asked_files(text: str) -> tuple[str, ...]:
     """Return the files that the words right behind a verb of showing name, if they do.
 
     A name that ends with a slash is a folder; only the first name can be one.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.providers.lazy_patterns import compile_on_use
-from holdfast.providers.offline.conversation import harmless
+from holdfast.providers.offline.conversation import make_harmless
 
 _MAX_LINES = 20_000
 _MAX_LINE = 1_000
@@ -34,14 +34,14 @@ class Listing(NamedTuple):
 
 def read_listing(output: str) -> Listing:
     """Return the paths that a listing names; a line that is no path is left out."""
-    text = harmless(output)
+    text = make_harmless(output)
     from_json = _read_json(text)
     if from_json is not None:
         return from_json
     lines = text.splitlines()[:_MAX_LINES]
     is_cut = bool(_CUT.search(text))
     entries = [
-        _entry(line)
+        _make_entry(line)
         for line in lines
         if line.strip() and not _NOISE.search(line[:_MAX_LINE].strip())
     ]
@@ -49,7 +49,7 @@ def read_listing(output: str) -> Listing:
     return _assemble(entries, is_cut)
 
 
-def _entry(line: str) -> tuple[int, str]:
+def _make_entry(line: str) -> tuple[int, str]:
     expanded = line[:_MAX_LINE].expandtabs(4).rstrip()
     match = _GLYPHS.match(expanded)
     lead, name = (match["lead"], match["name"]) if match else ("", expanded)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
-from holdfast.providers.offline.facts import plain_lines, quoted
+from holdfast.providers.offline.facts import quote, strip_lines
 from holdfast.providers.offline.instance import PlanStep
 from holdfast.providers.offline.listing import Listing
-from holdfast.providers.offline.summary import path_of
+from holdfast.providers.offline.summary import find_path
 
 LOOK_AROUND = "Look around: list the files of this workspace."
 READ_KEY_FILES = "Read the key files:"
@@ -34,7 +34,7 @@ class Review(NamedTuple):
     reason: str
 
 
-def workspace_steps(listing: Listing, telling: Sequence[str]) -> tuple[PlanStep, ...]:
+def plan_workspace_steps(listing: Listing, telling: Sequence[str]) -> tuple[PlanStep, ...]:
     """Return the steps that describe a workspace; each names files that the listing showed."""
     shallow = sorted(listing.files, key=lambda path: (path.count("/"), path))
     named = tuple(dict.fromkeys([*telling, *shallow]))[:_MOST_NAMED]
@@ -48,7 +48,7 @@ def workspace_steps(listing: Listing, telling: Sequence[str]) -> tuple[PlanStep,
     return tuple(steps)
 
 
-def listing_report(listing: Listing) -> str:
+def render_listing_report(listing: Listing) -> str:
     """Say which files there are, the shallow ones first."""
     if not listing.files and not listing.directories:
         return "The listing shows no file here."
@@ -59,7 +59,7 @@ def listing_report(listing: Listing) -> str:
         + (" (the listing is cut)" if listing.is_cut else "")
         + "."
     ]
-    lines += [f"- `{quoted(path, 200)}`" for path in shallow[:_MOST_LISTED]]
+    lines += [f"- `{quote(path, 200)}`" for path in shallow[:_MOST_LISTED]]
     if len(shallow) > _MOST_LISTED:
         lines.append(f"- and {len(shallow) - _MOST_LISTED} more")
     return "\n".join(lines)
@@ -69,22 +69,22 @@ def _count(names: Sequence[str], one: str, more: str) -> str:
     return f"{len(names)} {one if len(names) == 1 else more}"
 
 
-def reading_report(reads: Sequence[OfflineStep]) -> str:
+def render_reading_report(reads: Sequence[OfflineStep]) -> str:
     """Quote the beginning of each file that was read."""
     if not reads:
         return "No file could be read."
     parts = []
     for step in reads:
         if step.failure:
-            parts.append(f"`{path_of(step)}` could not be read: {quoted(step.failure, 200)}")
+            parts.append(f"`{find_path(step)}` could not be read: {quote(step.failure, 200)}")
             continue
-        lines = [line for line in plain_lines(step.output).splitlines() if line.strip()]
-        told = "\n".join(f"> {quoted(line, 160)}" for line in lines[:_MOST_LINES])
-        parts.append(f"`{path_of(step)}` begins:\n{told or '> (nothing)'}")
+        lines = [line for line in strip_lines(step.output).splitlines() if line.strip()]
+        told = "\n".join(f"> {quote(line, 160)}" for line in lines[:_MOST_LINES])
+        parts.append(f"`{find_path(step)}` begins:\n{told or '> (nothing)'}")
     return "\n\n".join(parts)
 
 
-def key_files(asked: str) -> tuple[str, ...]:
+def list_key_files(asked: str) -> tuple[str, ...]:
     """Return the files that a step tells to read."""
     if not asked.startswith(READ_KEY_FILES):
         return ()
@@ -103,7 +103,7 @@ def review(conversation: OfflineConversation) -> Review | None:
     said = answer["text"].strip() if answer is not None else ""
     rule = "A fixed rule of the offline model; the content itself was not judged."
     if failed:
-        return Review("retry", f"Not every check passed: {quoted(failed[0], 200)}. {rule}")
+        return Review("retry", f"Not every check passed: {quote(failed[0], 200)}. {rule}")
     if said.startswith("I cannot"):
         return Review(
             "give_up",

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.canonical import digest
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import Message, Part, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import (
     Delta,
@@ -49,7 +49,7 @@ class OfflineModel:
         """Yield the answer: text line by line or tool calls, then `Finished`."""
         message = self._answer(request)
         if deltas:
-            for delta in _deltas(message):
+            for delta in _list_deltas(message):
                 yield delta
         yield Finished(message)
 
@@ -76,7 +76,7 @@ class OfflineModel:
                 )
             )
         return Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id=conversation.session_id,
             role="assistant",
             parts=tuple(parts),
@@ -89,7 +89,7 @@ class OfflineModel:
         )
 
 
-def _deltas(message: Message) -> list[Delta]:
+def _list_deltas(message: Message) -> list[Delta]:
     found: list[Delta] = [TextDelta(line) for line in message.text.splitlines(keepends=True)]
     for index, part in enumerate(message.tool_calls):
         arguments = msgspec.json.encode(part.input).decode()

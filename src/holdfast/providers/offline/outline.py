@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.canonical import JsonObject
 from holdfast.providers.lazy_patterns import compile_on_use
-from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.facts import quote
 from holdfast.providers.offline.instance import PlanStep
 from holdfast.providers.offline.listing import Listing
 from holdfast.providers.offline.works import ANYTHING, WORKS
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     """Files in which a search has found a name of the goal."""
 
 
-def parts_of(goal: str) -> list[str]:
+def split_parts(goal: str) -> list[str]:
     """Return what the goal consists of: its lines, or the tasks that `and` or `then` joins."""
     found = [part.strip(" -*•\t") for part in _BETWEEN_PARTS.split(goal[:_MAX_GOAL])]
     return [part for part in found if re.search(r"\w", part)][:_MOST_PARTS]
@@ -80,7 +80,7 @@ def needs_look(goal: str) -> bool:
     return is_known_work(goal) or bool(_PLACES.search(goal) or _FILE.search(goal[:_MAX_GOAL]))
 
 
-def names_in(goal: str) -> list[str]:
+def list_names_in(goal: str) -> list[str]:
     """Return the names of code that the goal speaks of, at most three."""
     found = [one or other for one, other in _IDENTIFIER.findall(goal[:_MAX_GOAL])]
     return list(dict.fromkeys(name for name in found if not _FILE.fullmatch(name)))[:3]
@@ -92,32 +92,32 @@ def outline(goal: str, seen: Seen) -> tuple[PlanStep, ...]:
     There is always at least one. Equal goals and sights give equal steps; every file that a
     step names is either listed or named by the goal.
     """
-    parts = parts_of(goal) or [quoted(goal, _MAX_TITLE) or "No goal was given"]
+    parts = split_parts(goal) or [quote(goal, _MAX_TITLE) or "No goal was given"]
     steps: list[PlanStep] = []
     if seen.listing.files and needs_look(goal):
-        steps.append(_first_look(goal, seen))
+        steps.append(_plan_first_look(goal, seen))
     for part in parts:
-        steps += _part_steps(part, seen, is_one_of_many=len(parts) > 1)
-    steps.append(_last_check(seen))
+        steps += _plan_parts(part, seen, is_one_of_many=len(parts) > 1)
+    steps.append(_plan_last_check(seen))
     return tuple(steps)
 
 
-def _part_steps(part: str, seen: Seen, *, is_one_of_many: bool) -> list[PlanStep]:
+def _plan_parts(part: str, seen: Seen, *, is_one_of_many: bool) -> list[PlanStep]:
     templates = next((work.steps for work in WORKS if work.words.search(part)), ANYTHING)
-    target = _target(part, seen.listing)
-    near = _related(part, seen)
-    title = _sentence(quoted(part, _MAX_TITLE))
+    target = _find_target(part, seen.listing)
+    near = _list_related(part, seen)
+    title = _format_sentence(quote(part, _MAX_TITLE))
     filled = {
-        "goal": quoted(part, _MAX_GOAL),
+        "goal": quote(part, _MAX_GOAL),
         "title": title,
-        "where": f" (begin with {_spans(near)})" if near else "",
+        "where": f" (begin with {_format_spans(near)})" if near else "",
         "target": f"`{target}`" if target else "the changed or new files",
     }
     steps = []
     for template in templates:
         named = template.title.format(**filled)
         if is_one_of_many and named != title:
-            named = f"{named}: {quoted(part, _MAX_TITLE // 2)}"
+            named = f"{named}: {quote(part, _MAX_TITLE // 2)}"
         evidence: tuple[JsonObject, ...] = ()
         check = template.check
         if template.makes_target and target:
@@ -135,27 +135,27 @@ def _part_steps(part: str, seen: Seen, *, is_one_of_many: bool) -> list[PlanStep
     return steps
 
 
-def _first_look(goal: str, seen: Seen) -> PlanStep:
+def _plan_first_look(goal: str, seen: Seen) -> PlanStep:
     known = set(seen.listing.files)
-    asked = [path for path in _files_named(goal, seen.listing) if path in known]
+    asked = [path for path in _list_named_files(goal, seen.listing) if path in known]
     telling = [path for _, path in seen.commands if path in known]
-    first = list(dict.fromkeys([*asked, *_related(goal, seen), *telling]))[:_MOST_SHOWN]
+    first = list(dict.fromkeys([*asked, *_list_related(goal, seen), *telling]))[:_MOST_SHOWN]
     if not first:
         first = sorted(known, key=lambda path: (path.count("/"), path))[:_MOST_SHOWN]
     there = ""
     if asked and _MAKES.search(goal):
-        there = f" {_spans(asked)} is there already: say whether it is changed or replaced."
+        there = f" {_format_spans(asked)} is there already: say whether it is changed or replaced."
     return PlanStep(
         "Look at what is there",
-        f"Read {_spans(first)} and what they lead to.{there}",
+        f"Read {_format_spans(first)} and what they lead to.{there}",
         "read",
         tuple(first),
         makes="a list of what the goal touches, and of what is missing",
-        check=f"the answer names {_spans(first)}",
+        check=f"the answer names {_format_spans(first)}",
     )
 
 
-def _last_check(seen: Seen) -> PlanStep:
+def _plan_last_check(seen: Seen) -> PlanStep:
     if not seen.commands:
         return PlanStep(
             "Check the whole",
@@ -167,14 +167,14 @@ def _last_check(seen: Seen) -> PlanStep:
     sources = list(dict.fromkeys(path for _, path in seen.commands))
     return PlanStep(
         "Run the checks of the project",
-        f"Run {_spans(commands)}, which {_spans(sources)} speaks of.",
+        f"Run {_format_spans(commands)}, which {_format_spans(sources)} speaks of.",
         makes="the output of each command",
         check=" and ".join(f"`{command}` ends with 0" for command in commands),
         evidence=tuple({"kind": "command", "command": command} for command in commands),
     )
 
 
-def _files_named(goal: str, listing: Listing) -> list[str]:
+def _list_named_files(goal: str, listing: Listing) -> list[str]:
     """The files that a goal names; a bare README stands for the one that is there."""
     found = []
     for match in _FILE.finditer(goal[:_MAX_GOAL]):
@@ -185,24 +185,24 @@ def _files_named(goal: str, listing: Listing) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _target(part: str, listing: Listing) -> str:
+def _find_target(part: str, listing: Listing) -> str:
     """The file that a part is to make, when it names exactly one inside the workspace."""
     named = [
         path
-        for path in _files_named(part, listing)
+        for path in _list_named_files(part, listing)
         if not path.startswith(("/", "~")) and ".." not in path.split("/")
     ]
     return named[0] if len(named) == 1 else ""
 
 
-def _related(goal: str, seen: Seen) -> list[str]:
+def _list_related(goal: str, seen: Seen) -> list[str]:
     """Listed files that the goal names, that a search has found, or whose names fit its words."""
     words = {
         word.removesuffix("s")
         for word in re.findall(r"[^\W\d_]{4,40}", goal[:_MAX_GOAL].lower())
         if word not in _EMPTY_WORDS
     }
-    named = set(_files_named(goal, seen.listing))
+    named = set(_list_named_files(goal, seen.listing))
     scores = {}
     for path in seen.listing.files:
         lowered = path.lower()
@@ -213,9 +213,9 @@ def _related(goal: str, seen: Seen) -> list[str]:
     return sorted(scores, key=lambda path: (-scores[path], path.count("/"), path))[:_MOST_FILES]
 
 
-def _spans(texts: Sequence[str]) -> str:
-    return ", ".join(f"`{quoted(text.replace('`', ''), 200)}`" for text in texts)
+def _format_spans(texts: Sequence[str]) -> str:
+    return ", ".join(f"`{quote(text.replace('`', ''), 200)}`" for text in texts)
 
 
-def _sentence(text: str) -> str:
+def _format_sentence(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -73,7 +73,7 @@ _TO_FILE = compile_on_use(
 _INTO_STEPS = compile_on_use(r"\s+(?:down )?into (?:\w+ )?(?:steps|tasks)\b", re.I)
 
 
-def planned_goal(text: str) -> str | None:
+def find_planned_goal(text: str) -> str | None:
     """Return what a plan is asked for; `None` when no plan is asked for.
 
     An empty text means that a plan is asked for, but not for what.
@@ -88,11 +88,11 @@ def planned_goal(text: str) -> str | None:
         if _TO_FILE.match(rest):
             return None
         before = text[: found.start()].strip(" \n\t,;:-")
-        return _cleaned(rest) or _cleaned(before)
+        return _clean(rest) or _clean(before)
     return None
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     """Leave out what only ties the goal to the request."""
     for _ in range(8):
         tie = _LEAD.match(text)

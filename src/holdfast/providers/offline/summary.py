@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep, harmless
-from holdfast.providers.offline.facts import WorkspaceFacts, plain_lines, quoted, read_facts
+from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep, make_harmless
+from holdfast.providers.offline.facts import WorkspaceFacts, quote, read_facts, strip_lines
 from holdfast.providers.offline.intent import GoalIntent
 from holdfast.providers.offline.listing import Listing
 from holdfast.providers.offline.toolbox import Toolbox
@@ -61,26 +61,26 @@ NO_CHANGE = (
 )
 
 
-def workspace_report(
+def render_workspace_report(
     intent: GoalIntent, conversation: OfflineConversation, box: Toolbox, listing: Listing
 ) -> str:
     """Describe the workspace from the listing, the files that were read and the hits."""
-    reads = [step for step in conversation.steps if box.role_of(step.tool) == "read"]
+    reads = [step for step in conversation.steps if box.find_role(step.tool) == "read"]
     facts = [
-        (path_of(step), read_facts(path_of(step), step.output))
+        (find_path(step), read_facts(find_path(step), step.output))
         for step in reads
         if not step.failure
     ]
     lines = ["# This workspace", ""]
     if not listing.files and not listing.directories and not facts:
         lines += ["No tool showed me any file here, so there is nothing I can describe.", ""]
-    lines += _what_it_is(facts)
-    lines += _layout(listing)
-    lines += _languages(listing)
-    lines += _commands(facts)
-    lines += _entry_points(conversation, box)
-    lines += _notable(listing, facts)
-    lines += _not_looked_at(conversation, listing, facts, box)
+    lines += _describe_project(facts)
+    lines += _list_layout(listing)
+    lines += _list_languages(listing)
+    lines += _list_commands(facts)
+    lines += _list_entry_points(conversation, box)
+    lines += _list_notable(listing, facts)
+    lines += _list_not_looked_at(conversation, listing, facts, box)
     if intent.also_asks_for_change:
         lines += [NO_CHANGE, ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -88,47 +88,47 @@ def workspace_report(
 
 def search_report(intent: GoalIntent, done: Sequence[OfflineStep]) -> str:
     """List the hits of a search, or say why there are none."""
-    subject = quoted(intent.subject, 100)
-    hits = [line for step in done if not step.failure for line in hit_lines(step.output)]
-    lines = [f"# Search for `{_code(subject)}`", ""]
+    subject = quote(intent.subject, 100)
+    hits = [line for step in done if not step.failure for line in list_hit_lines(step.output)]
+    lines = [f"# Search for `{_format_code(subject)}`", ""]
     if not done:
         lines += ["I have no tool that searches file contents (such as `grep`), so I cannot look."]
     elif hits:
-        lines += [f"- `{_code(hit)}`" for hit in hits[:_MAX_HITS]]
+        lines += [f"- `{_format_code(hit)}`" for hit in hits[:_MAX_HITS]]
         if len(hits) > _MAX_HITS:
             lines += [f"- … and {len(hits) - _MAX_HITS} more lines in the tool's answer"]
     elif all(step.failure for step in done):
         lines += ["The search failed."]
     else:
         lines += ["Nothing was found."]
-    lines += ["", *_failures(done)]
+    lines += ["", *_list_failures(done)]
     if intent.also_asks_for_change:
         lines += [NO_CHANGE]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def file_report(intent: GoalIntent, done: Sequence[OfflineStep]) -> str:
+def render_file_report(intent: GoalIntent, done: Sequence[OfflineStep]) -> str:
     """Show what the asked files say: their facts, then their beginning."""
     good = [step for step in done if not step.failure]
-    subject = _code(quoted(path_of(good[0]) if len(good) > 1 else intent.subject, 100))
+    subject = _format_code(quote(find_path(good[0]) if len(good) > 1 else intent.subject, 100))
     lines = [f"# `{subject}`", ""]
     if not done:
         return f"I have no tool that reads files, so I cannot open `{subject}`.\n"
     for step in good:
         if len(good) > 1 and step is not good[0]:
-            lines += [f"# `{_code(path_of(step))}`", ""]
-        lines += _file_lines(step, _MAX_SHOWN // len(good))
+            lines += [f"# `{_format_code(find_path(step))}`", ""]
+        lines += _list_file_lines(step, _MAX_SHOWN // len(good))
     if not good:
         lines += ["The file could not be read.", ""]
-    lines += _failures(done)
+    lines += _list_failures(done)
     if intent.also_asks_for_change:
         lines += [NO_CHANGE]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _file_lines(step: OfflineStep, most: int) -> list[str]:
-    text = plain_lines(step.output).splitlines()
-    about = read_facts(path_of(step), step.output).about
+def _list_file_lines(step: OfflineStep, most: int) -> list[str]:
+    text = strip_lines(step.output).splitlines()
+    about = read_facts(find_path(step), step.output).about
     lines = [f"> {about}", ""] if about else []
     shown = text[:most]
     if not any(line.strip() for line in text):
@@ -140,10 +140,10 @@ def _file_lines(step: OfflineStep, most: int) -> list[str]:
     return lines
 
 
-def hit_lines(output: str) -> list[str]:
+def list_hit_lines(output: str) -> list[str]:
     """Return the lines of a search result that name a hit."""
     found = []
-    for line in harmless(output).splitlines():
+    for line in make_harmless(output).splitlines():
         stripped = line.strip()
         lowered = stripped.lower()
         if stripped and not lowered.startswith(_NO_HITS):
@@ -151,27 +151,27 @@ def hit_lines(output: str) -> list[str]:
     return found
 
 
-def path_of(step: OfflineStep) -> str:
+def find_path(step: OfflineStep) -> str:
     """Return the path that a read was asked for."""
     texts = [value for value in step.input.values() if isinstance(value, str)]
-    return harmless(texts[0]) if texts else "file"
+    return make_harmless(texts[0]) if texts else "file"
 
 
-def _what_it_is(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
+def _describe_project(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     lines: list[str] = []
     name = next((fact.name for _, fact in facts if fact.name), "")
     if name:
         lines += [f"**{name}**", ""]
     told = [(path, fact.about) for path, fact in facts if fact.about]
     for path, about in told[:2]:
-        lines += [f"`{_code(path)}` says:", "", f"> {about}", ""]
+        lines += [f"`{_format_code(path)}` says:", "", f"> {about}", ""]
     parts = [part for _, fact in facts for part in fact.parts if "section" not in part]
     if parts:
         lines += [f"- {part}" for part in parts[:6]] + [""]
     return lines
 
 
-def _layout(listing: Listing) -> list[str]:
+def _list_layout(listing: Listing) -> list[str]:
     if not listing.files and not listing.directories:
         return []
     tops: Counter[str] = Counter()
@@ -183,16 +183,16 @@ def _layout(listing: Listing) -> list[str]:
     alone = sorted(path for path in listing.files if "/" not in path)
     lines = ["## Layout", ""]
     lines += [
-        f"- `{_code(name)}/` ({_count(count, 'file')} seen)"
+        f"- `{_format_code(name)}/` ({_count(count, 'file')} seen)"
         for name, count in sorted(tops.items())[:_MAX_LISTED]
     ]
-    shown = ", ".join(f"`{_code(name)}`" for name in alone[:_MAX_LISTED])
+    shown = ", ".join(f"`{_format_code(name)}`" for name in alone[:_MAX_LISTED])
     if shown:
         lines += [f"- at the top: {shown}" + (", …" if len(alone) > _MAX_LISTED else "")]
     return [*lines, ""]
 
 
-def _languages(listing: Listing) -> list[str]:
+def _list_languages(listing: Listing) -> list[str]:
     counted = Counter(
         _LANGUAGES[path.rsplit(".", 1)[-1].lower()]
         for path in listing.files
@@ -205,18 +205,18 @@ def _languages(listing: Listing) -> list[str]:
     return ["## Languages, by number of files listed", "", told, ""]
 
 
-def _commands(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
+def _list_commands(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     rows = [
-        f"- {purpose}: `{_code(command)}` (from `{_code(path)}`)"
+        f"- {purpose}: `{_format_code(command)}` (from `{_format_code(path)}`)"
         for path, fact in facts
         for purpose, command in fact.commands
     ]
     return ["## Build, test, run", "", *rows[:16], ""] if rows else []
 
 
-def _entry_points(conversation: OfflineConversation, box: Toolbox) -> list[str]:
-    steps = [step for step in conversation.steps if box.role_of(step.tool) == "grep"]
-    found = [line for step in steps if not step.failure for line in hit_lines(step.output)]
+def _list_entry_points(conversation: OfflineConversation, box: Toolbox) -> list[str]:
+    steps = [step for step in conversation.steps if box.find_role(step.tool) == "grep"]
+    found = [line for step in steps if not step.failure for line in list_hit_lines(step.output)]
     # An example in a page of the docs is no entry point.
     hits = [line for line in found if not line.partition(":")[0].endswith(_PROSE)]
     if not hits:
@@ -225,13 +225,13 @@ def _entry_points(conversation: OfflineConversation, box: Toolbox) -> list[str]:
     return [
         "## Entry points found by search",
         "",
-        *(f"- `{_code(hit)}`" for hit in hits[:12]),
+        *(f"- `{_format_code(hit)}`" for hit in hits[:12]),
         *more,
         "",
     ]
 
 
-def _notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
+def _list_notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     read = {path for path, _ in facts}
     found = [
         path
@@ -241,10 +241,10 @@ def _notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> l
     found.sort(key=lambda path: (path.count("/"), path))
     if not found:
         return []
-    return ["## Notable files", "", ", ".join(f"`{_code(path)}`" for path in found[:12]), ""]
+    return ["## Notable files", "", ", ".join(f"`{_format_code(path)}`" for path in found[:12]), ""]
 
 
-def _not_looked_at(
+def _list_not_looked_at(
     conversation: OfflineConversation,
     listing: Listing,
     facts: Sequence[tuple[str, WorkspaceFacts]],
@@ -261,20 +261,20 @@ def _not_looked_at(
         lines += ["- I have no tool that lists files."]
     if not box.has("read"):
         lines += ["- I have no tool that reads files."]
-    lines += _failures(conversation.steps)
+    lines += _list_failures(conversation.steps)
     lines += ["- I follow fixed rules: I can quote and count, not judge what the code does.", ""]
     return lines
 
 
-def _failures(steps: Sequence[OfflineStep]) -> list[str]:
+def _list_failures(steps: Sequence[OfflineStep]) -> list[str]:
     return [
-        f"- `{_code(step.tool)}` on `{_code(path_of(step))}` failed: {quoted(step.failure, 200)}"
+        f"- `{_format_code(step.tool)}` on `{_format_code(find_path(step))}` failed: {quote(step.failure, 200)}"
         for step in steps
         if step.failure
     ]
 
 
-def _code(text: str) -> str:
+def _format_code(text: str) -> str:
     """Text that cannot leave its code span."""
     return " ".join(text.replace("`", "'").split())[:_MAX_LINE]
 

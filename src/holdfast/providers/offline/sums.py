@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.canonical import canonical_json
-from holdfast.providers.offline.arithmetic import Binary, Expression, Number, operations, render
+from holdfast.canonical import encode_canonical_json
+from holdfast.providers.offline.arithmetic import (
+    Binary,
+    Expression,
+    Number,
+    list_operations,
+    render,
+)
 from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
-from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.facts import quote
 from holdfast.providers.offline.toolbox import (
     OfflineCall,
     Toolbox,
-    expression_call,
-    operation_call,
+    make_expression_call,
+    make_operation_call,
     read_number,
 )
 
@@ -25,7 +31,7 @@ class SumMove(NamedTuple):
     result: str = ""
 
 
-def next_sum_move(
+def choose_next_sum_move(
     expression: Expression, conversation: OfflineConversation, box: Toolbox
 ) -> SumMove:
     """Return the next call for a sum, or the answer as the tools gave it.
@@ -33,7 +39,7 @@ def next_sum_move(
     Nothing is computed here. The number of calls is at most the number of operations.
     """
     written = render(expression)
-    whole = expression_call(box.tools, expression)
+    whole = make_expression_call(box.tools, expression)
     if whole is not None:
         made = _find(conversation, whole)
         if made is None:
@@ -43,15 +49,15 @@ def next_sum_move(
         return SumMove(text=written, result=written)
     results: dict[int, Number] = {}
     last: OfflineStep | None = None
-    for operation in operations(expression):
+    for operation in list_operations(expression):
         step = Binary(
             operation.operation,
             results.get(id(operation.left), operation.left),
             results.get(id(operation.right), operation.right),
         )
-        call = operation_call(box.tools, step)
+        call = make_operation_call(box.tools, step)
         if call is None:
-            return SumMove(text=_no_tool(written, step))
+            return SumMove(text=_explain_no_tool(written, step))
         last = _find(conversation, call)
         if last is None:
             return SumMove(calls=(call,))
@@ -66,18 +72,18 @@ def _answer(written: str, step: OfflineStep) -> SumMove:
     if step.failure:
         return SumMove(
             text=f"I could not compute {written}: the tool `{step.tool}` failed: "
-            f"{quoted(step.failure, 300)}"
+            f"{quote(step.failure, 300)}"
         )
     number = read_number(step.output)
     if number is None:
         return SumMove(
             text=f"I asked `{step.tool}` for {written}; it answered without a number: "
-            f"{quoted(step.output, 300)}"
+            f"{quote(step.output, 300)}"
         )
     return SumMove(text=f"{written} = {number}", result=number)
 
 
-def _no_tool(written: str, step: Binary) -> str:
+def _explain_no_tool(written: str, step: Binary) -> str:
     return (
         f"I cannot compute {written}: I do no sums myself, and no offered tool can "
         f"{step.operation} two numbers. A tool with the fields `operation`, `a` and `b`, or one "
@@ -86,8 +92,8 @@ def _no_tool(written: str, step: Binary) -> str:
 
 
 def _find(conversation: OfflineConversation, call: OfflineCall) -> OfflineStep | None:
-    wanted = canonical_json(call.arguments)
+    wanted = encode_canonical_json(call.arguments)
     for step in conversation.steps:
-        if step.tool == call.tool and canonical_json(step.input) == wanted:
+        if step.tool == call.tool and encode_canonical_json(step.input) == wanted:
             return step
     return None

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolSpec
-from holdfast.providers.json_schema import fits, resolve, types_of
+from holdfast.providers.json_schema import fits, list_types, resolve
 from holdfast.providers.lazy_patterns import compile_on_use
 from holdfast.providers.offline.arithmetic import (
     SIGNS,
@@ -72,7 +72,7 @@ class Toolbox:
         self.tools = tuple(tools)
         self._by_role: dict[Role, ToolSpec] = {}
         for role, names in _NAMES.items():
-            found = [tool for name in names for tool in tools if _bare(tool.name) == name]
+            found = [tool for name in names for tool in tools if _strip(tool.name) == name]
             if found:
                 self._by_role[role] = found[0]
 
@@ -80,7 +80,7 @@ class Toolbox:
         """Say whether a tool of this kind is offered."""
         return role in self._by_role
 
-    def role_of(self, tool: str) -> Role | None:
+    def find_role(self, tool: str) -> Role | None:
         """Return what an offered tool is used for here, if anything."""
         return next((role for role, spec in self._by_role.items() if spec.name == tool), None)
 
@@ -107,7 +107,7 @@ class Toolbox:
         spec = self._by_role.get(role)
         if spec is None:
             return None
-        known = _properties(spec)
+        known = _read_properties(spec)
         filled: JsonObject = {}
         for meaning, value in wanted.items():
             name = next((name for name in _FIELDS[meaning] if name in known), None)
@@ -121,11 +121,11 @@ class Toolbox:
         return call if fits(filled, spec.parameters) else None
 
 
-def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> OfflineCall | None:
+def make_expression_call(tools: Sequence[ToolSpec], expression: Expression) -> OfflineCall | None:
     """Ask a tool that takes a whole expression, if there is one."""
     for spec in tools:
-        known = _properties(spec)
-        spoken = f"{_snake(spec.name).replace('_', ' ')} {spec.description}"
+        known = _read_properties(spec)
+        spoken = f"{_format_snake(spec.name).replace('_', ' ')} {spec.description}"
         fields: tuple[str, ...] = ()
         if _CALCULATES.search(spoken):
             fields += _EXPRESSION_FIELDS
@@ -142,12 +142,12 @@ def expression_call(tools: Sequence[ToolSpec], expression: Expression) -> Offlin
     return None
 
 
-def operation_call(tools: Sequence[ToolSpec], step: Binary) -> OfflineCall | None:
+def make_operation_call(tools: Sequence[ToolSpec], step: Binary) -> OfflineCall | None:
     """Ask a tool for one operation on two numbers, if there is one that can."""
     if not isinstance(step.left, Number) or not isinstance(step.right, Number):
         return None
     for spec in tools:
-        arguments = _operation_arguments(spec, step.operation, step.left.text, step.right.text)
+        arguments = _make_operation_arguments(spec, step.operation, step.left.text, step.right.text)
         if arguments is not None and fits(arguments, spec.parameters):
             return OfflineCall(spec.name, arguments)
     return None
@@ -164,17 +164,17 @@ def read_number(output: str) -> str | None:
     return number
 
 
-def _operation_arguments(
+def _make_operation_arguments(
     spec: ToolSpec, operation: Operation, left: str, right: str
 ) -> JsonObject | None:
-    known = _properties(spec)
+    known = _read_properties(spec)
     numbers = [name for name, schema in known.items() if _takes_number(schema)]
     selector = next((name for name in _OPERATION_FIELDS if name in known), None)
     if selector is None:
-        words = set(re.split(r"[^a-z0-9]+", _snake(spec.name)))
+        words = set(re.split(r"[^a-z0-9]+", _format_snake(spec.name)))
         if not words & set(_OPERATION_WORDS[operation]):
             return None
-        lists = [name for name, schema in known.items() if "array" in types_of(schema)]
+        lists = [name for name, schema in known.items() if "array" in list_types(schema)]
         if len(numbers) < 2 and len(lists) == 1:
             return {lists[0]: [as_number(left), as_number(right)]}
     else:
@@ -187,14 +187,14 @@ def _operation_arguments(
     else:
         arguments = {numbers[0]: as_number(left), numbers[1]: as_number(right)}
     if selector is not None:
-        chosen = _operation_word(spec, known[selector], operation)
+        chosen = _find_operation_word(spec, known[selector], operation)
         if chosen is None:
             return None
         arguments[selector] = chosen
     return arguments
 
 
-def _operation_word(spec: ToolSpec, schema: JsonObject, operation: Operation) -> str | None:
+def _find_operation_word(spec: ToolSpec, schema: JsonObject, operation: Operation) -> str | None:
     words = _OPERATION_WORDS[operation]
     choices = schema.get("enum")
     if isinstance(choices, list):
@@ -208,7 +208,7 @@ def _operation_word(spec: ToolSpec, schema: JsonObject, operation: Operation) ->
     return spoken[0] if spoken else words[0]
 
 
-def _properties(spec: ToolSpec) -> dict[str, JsonObject]:
+def _read_properties(spec: ToolSpec) -> dict[str, JsonObject]:
     root = resolve(spec.parameters, spec.parameters)
     named = root.get("properties")
     if not isinstance(named, dict):
@@ -217,11 +217,11 @@ def _properties(spec: ToolSpec) -> dict[str, JsonObject]:
 
 
 def _takes_number(schema: JsonObject) -> bool:
-    if {"number", "integer"} & set(types_of(schema)):
+    if {"number", "integer"} & set(list_types(schema)):
         return True
     branches = schema.get("anyOf") or schema.get("oneOf")
     return isinstance(branches, list) and any(
-        isinstance(branch, dict) and {"number", "integer"} & set(types_of(branch))
+        isinstance(branch, dict) and {"number", "integer"} & set(list_types(branch))
         for branch in branches
     )
 
@@ -234,10 +234,10 @@ def as_number(text: str) -> int | float | None:
     return number if abs(number) < 2**63 else None
 
 
-def _bare(name: str) -> str:
+def _strip(name: str) -> str:
     """The tool's own name, without a server's prefix."""
-    return re.split(r"__|[.:/]", _snake(name))[-1]
+    return re.split(r"__|[.:/]", _format_snake(name))[-1]
 
 
-def _snake(name: str) -> str:
+def _format_snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()

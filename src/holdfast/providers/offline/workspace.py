@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from holdfast.canonical import canonical_json
+from holdfast.canonical import encode_canonical_json
 from holdfast.providers.offline.conversation import OfflineConversation, OfflineStep
-from holdfast.providers.offline.facts import quoted
+from holdfast.providers.offline.facts import quote
 from holdfast.providers.offline.intent import GoalIntent
 from holdfast.providers.offline.listing import Listing, read_listing
-from holdfast.providers.offline.loop import key_files, listing_report, reading_report
+from holdfast.providers.offline.loop import (
+    list_key_files,
+    render_listing_report,
+    render_reading_report,
+)
 from holdfast.providers.offline.summary import (
-    file_report,
-    hit_lines,
+    list_hit_lines,
+    render_file_report,
+    render_workspace_report,
     search_report,
-    workspace_report,
 )
 from holdfast.providers.offline.toolbox import OfflineCall, Role, Toolbox
 
@@ -40,7 +44,7 @@ ENTRY_POINTS = (
 )
 
 
-def next_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
+def choose_next_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
     """Return the next calls for a goal about the workspace, or the answer.
 
     Each kind of call is made in one round at most (a search in two), so that the number
@@ -58,34 +62,34 @@ def next_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbo
 
 
 def _describe_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
-    looks = _steps(conversation, box, "list") or _steps(conversation, box, "glob")
+    looks = _list_steps(conversation, box, "list") or _list_steps(conversation, box, "glob")
     if not looks:
         first = box.list_call() or box.glob_call("**/*")
         if first is not None:
             return [first]
-        if not _steps(conversation, box, "read"):
+        if not _list_steps(conversation, box, "read"):
             guess = box.read_call("README.md", _READ_LINES)
             if guess is not None:
                 return [guess]
-    elif all(step.failure for step in looks) and not _steps(conversation, box, "glob"):
+    elif all(step.failure for step in looks) and not _list_steps(conversation, box, "glob"):
         other = box.glob_call("**/*")
         if other is not None:
             return [other]
-    listing = merged_listing(conversation, box)
-    if not _steps(conversation, box, "read"):
-        reads = [box.read_call(path, _READ_LINES) for path in telling_files(listing)]
+    listing = merge_listings(conversation, box)
+    if not _list_steps(conversation, box, "read"):
+        reads = [box.read_call(path, _READ_LINES) for path in select_telling_files(listing)]
         calls = [call for call in reads if call is not None]
         if calls:
             return calls
-    if listing.files and not _steps(conversation, box, "grep"):
+    if listing.files and not _list_steps(conversation, box, "grep"):
         search = box.grep_call(ENTRY_POINTS)
         if search is not None:
             return [search]
-    return workspace_report(intent, conversation, box, listing)
+    return render_workspace_report(intent, conversation, box, listing)
 
 
 def _list_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
-    looks = [*_steps(conversation, box, "list"), *_steps(conversation, box, "glob")]
+    looks = [*_list_steps(conversation, box, "list"), *_list_steps(conversation, box, "glob")]
     if not looks:
         below = f"{intent.subject}/**/*" if intent.subject else "**/*"
         first = box.list_call(intent.subject or ".") or box.glob_call(below)
@@ -93,22 +97,22 @@ def _list_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolb
             return [first]
     failed = [step.failure for step in looks if step.failure]
     if failed and len(failed) == len(looks):
-        return f"The listing failed: {quoted(failed[0], 300)}"
-    return listing_report(merged_listing(conversation, box))
+        return f"The listing failed: {quote(failed[0], 300)}"
+    return render_listing_report(merge_listings(conversation, box))
 
 
 def _read_all_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
-    done = _steps(conversation, box, "read")
+    done = _list_steps(conversation, box, "read")
     if not done:
-        calls = [box.read_call(path, _READ_LINES) for path in key_files(intent.subject)]
+        calls = [box.read_call(path, _READ_LINES) for path in list_key_files(intent.subject)]
         wanted = [call for call in calls if call is not None]
         if wanted:
             return wanted
-    return reading_report(done)
+    return render_reading_report(done)
 
 
 def _search_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
-    done = _steps(conversation, box, "grep")
+    done = _list_steps(conversation, box, "grep")
     if not done:
         first = box.grep_call(intent.pattern)
         if first is not None:
@@ -121,7 +125,7 @@ def _search_move(intent: GoalIntent, conversation: OfflineConversation, box: Too
 
 
 def _read_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolbox) -> Move:
-    done = _steps(conversation, box, "read")
+    done = _list_steps(conversation, box, "read")
     if not done:
         calls = [box.read_call(path) for path in intent.files or (intent.subject,)]
         wanted = [call for call in calls if call is not None]
@@ -129,7 +133,7 @@ def _read_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolb
             return wanted
     elif len(done) == 1 and done[0].failure and "/" not in intent.subject:
         # The name alone may stand for a file further down.
-        found = _steps(conversation, box, "glob")
+        found = _list_steps(conversation, box, "glob")
         look = box.glob_call(f"**/{intent.subject}")
         if not found and look is not None:
             return [look]
@@ -137,15 +141,15 @@ def _read_move(intent: GoalIntent, conversation: OfflineConversation, box: Toolb
         again = box.read_call(paths[0]) if paths else None
         if again is not None and not _was_made(conversation, again):
             return [again]
-    return file_report(intent, done)
+    return render_file_report(intent, done)
 
 
-def merged_listing(conversation: OfflineConversation, box: Toolbox) -> Listing:
+def merge_listings(conversation: OfflineConversation, box: Toolbox) -> Listing:
     """Return everything that listings since the goal have named."""
     files: dict[str, None] = {}
     directories: dict[str, None] = {}
     is_cut = False
-    looks = [*_steps(conversation, box, "list"), *_steps(conversation, box, "glob")]
+    looks = [*_list_steps(conversation, box, "list"), *_list_steps(conversation, box, "glob")]
     for step in looks:
         if not step.failure:
             found = read_listing(step.output)
@@ -155,7 +159,7 @@ def merged_listing(conversation: OfflineConversation, box: Toolbox) -> Listing:
     return Listing(tuple(files), tuple(directories), is_cut)
 
 
-def telling_files(listing: Listing) -> list[str]:
+def select_telling_files(listing: Listing) -> list[str]:
     """Choose the files that say most about a project: the shallowest of each kind."""
     chosen: list[str] = []
     for pattern in _TELLING:
@@ -170,17 +174,17 @@ def telling_files(listing: Listing) -> list[str]:
     return chosen[:_MAX_READS]
 
 
-def _steps(conversation: OfflineConversation, box: Toolbox, role: Role) -> list[OfflineStep]:
-    return [step for step in conversation.steps if box.role_of(step.tool) == role]
+def _list_steps(conversation: OfflineConversation, box: Toolbox, role: Role) -> list[OfflineStep]:
+    return [step for step in conversation.steps if box.find_role(step.tool) == role]
 
 
 def _was_made(conversation: OfflineConversation, call: OfflineCall) -> bool:
-    wanted = canonical_json(call.arguments)
+    wanted = encode_canonical_json(call.arguments)
     return any(
-        step.tool == call.tool and canonical_json(step.input) == wanted
+        step.tool == call.tool and encode_canonical_json(step.input) == wanted
         for step in conversation.steps
     )
 
 
 def _is_empty(step: OfflineStep) -> bool:
-    return bool(step.failure) or not hit_lines(step.output)
+    return bool(step.failure) or not list_hit_lines(step.output)

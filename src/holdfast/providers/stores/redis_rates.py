@@ -43,18 +43,18 @@ class _Window(NamedTuple):
 
     @classmethod
     def read(cls, charge: RateCharge, now_ms: int, stored: Mapping[bytes, bytes]) -> Self:
-        window = cls(_key(charge), charge.rule.window_seconds * 1000, now_ms, {}, [])
+        window = cls(_make_key(charge), charge.rule.window_seconds * 1000, now_ms, {}, [])
         for name, amount in stored.items():
-            if window.until_ms(int(name)) > now_ms:
+            if window.compute_until_ms(int(name)) > now_ms:
                 window.counted[int(name)] = int(amount)
             else:
                 window.ended.append(int(name))
         return window
 
-    def field_at(self, moment_ms: int) -> int:
+    def find_field(self, moment_ms: int) -> int:
         return moment_ms // (self.window_ms // _FIELDS)
 
-    def until_ms(self, field: int) -> int:
+    def compute_until_ms(self, field: int) -> int:
         return (field + 1) * (self.window_ms // _FIELDS) + self.window_ms
 
     def wait_s(self, amount: int, limit: int) -> float | None:
@@ -64,7 +64,7 @@ class _Window(NamedTuple):
             return None
         until_ms = self.now_ms
         for field in sorted(self.counted):
-            until_ms = self.until_ms(field)
+            until_ms = self.compute_until_ms(field)
             excess -= self.counted[field]
             if excess <= 0:
                 break
@@ -75,7 +75,7 @@ class _Window(NamedTuple):
         if self.ended:
             pipe.hdel(self.key, *map(str, self.ended))
         pipe.hincrby(self.key, str(field), amount)
-        pipe.pexpireat(self.key, self.until_ms(self.field_at(self.now_ms)))
+        pipe.pexpireat(self.key, self.compute_until_ms(self.find_field(self.now_ms)))
 
 
 _Decide: TypeAlias = Callable[[Pipeline, list[_Window]], _T]
@@ -101,7 +101,7 @@ class RedisRateStore:
             WeakKeyDictionary()
         )
         try:
-            self._connected()
+            self._connect()
         except (ValueError, TypeError):
             raise ConfigError(detail="the address of the Redis server is not valid") from None
 
@@ -118,7 +118,7 @@ class RedisRateStore:
                 if wait_s is not None:
                     return Shortage(charge=charge, wait_s=wait_s)
             for charge, window in zip(charges, windows, strict=True):
-                window.add(pipe, window.field_at(window.now_ms), charge.amount)
+                window.add(pipe, window.find_field(window.now_ms), charge.amount)
             return windows[0].now_ms / 1000
 
         return await self._transact(charges, decide) if charges else 0.0
@@ -128,11 +128,11 @@ class RedisRateStore:
 
         def decide(pipe: Pipeline, windows: list[_Window]) -> None:
             [window] = windows
-            field = window.field_at(round(at * 1000))
+            field = window.find_field(round(at * 1000))
             if field in window.counted:
                 window.add(pipe, field, max(difference, -window.counted[field]))
             elif difference > 0:
-                window.add(pipe, window.field_at(window.now_ms), difference)
+                window.add(pipe, window.find_field(window.now_ms), difference)
 
         if difference == 0:
             return
@@ -150,9 +150,9 @@ class RedisRateStore:
 
     async def _transact(self, charges: Sequence[RateCharge], decide: _Decide[_T]) -> _T:
         """Read the windows and carry out what `decide` wants, with nobody between the two."""
-        before = _times_cancelled()
+        before = _count_cancellations()
         decided = await self._try(charges, decide)
-        if _times_cancelled() > before:
+        if _count_cancellations() > before:
             # The driver swallowed it; whoever was cancelled must not go on.
             raise asyncio.CancelledError
         return decided
@@ -160,13 +160,13 @@ class RedisRateStore:
     async def _try(self, charges: Sequence[RateCharge], decide: _Decide[_T]) -> _T:
         loop = asyncio.get_running_loop()
         client, lock = self._clients.get(loop) or self._clients.setdefault(
-            loop, (self._connected(), asyncio.Lock())
+            loop, (self._connect(), asyncio.Lock())
         )
         try:
             # One at a time: calls of one process would only disturb each other.
             async with lock, client.pipeline(transaction=True) as pipe:
                 while True:
-                    await pipe.watch(*map(_key, charges))
+                    await pipe.watch(*map(_make_key, charges))
                     windows = await _read(client, charges)
                     pipe.multi()  # type: ignore[no-untyped-call]
                     decided = decide(pipe, windows)
@@ -180,7 +180,7 @@ class RedisRateStore:
         except (RedisError, OSError) as error:
             raise RateStoreFailed(detail=str(error) or type(error).__name__) from None
 
-    def _connected(self) -> Redis:
+    def _connect(self) -> Redis:
         return Redis.from_url(
             self._uri,
             socket_connect_timeout=_PATIENCE_S,
@@ -190,7 +190,7 @@ class RedisRateStore:
         )
 
 
-def _times_cancelled() -> int:
+def _count_cancellations() -> int:
     task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
 
@@ -199,13 +199,13 @@ async def _read(client: Redis, charges: Sequence[RateCharge]) -> list[_Window]:
     async with client.pipeline(transaction=False) as pipe:
         pipe.time()
         for charge in charges:
-            pipe.hgetall(_key(charge))
+            pipe.hgetall(_make_key(charge))
         (seconds, micros), *stored = await pipe.execute()
     now_ms = seconds * 1000 + micros // 1000
     pairs = zip(charges, stored, strict=True)
     return [_Window.read(charge, now_ms, fields) for charge, fields in pairs]
 
 
-def _key(charge: RateCharge) -> str:
+def _make_key(charge: RateCharge) -> str:
     # The fields of a window of another length mean other moments.
     return f"holdfast:rate:{charge.rule.window_seconds}:{charge.key}"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.endpoint import QuietMode as QuietMode
     from holdfast.providers.wire.endpoint import Secret as Secret
     from holdfast.providers.wire.endpoint import Timeouts as Timeouts
-    from holdfast.providers.wire.failures import failure_in_answer as failure_in_answer
-    from holdfast.providers.wire.failures import refusal as refusal
+    from holdfast.providers.wire.failures import find_failure_in_answer as find_failure_in_answer
+    from holdfast.providers.wire.failures import make_refusal as make_refusal
     from holdfast.providers.wire.http import HttpTransport as HttpTransport
     from holdfast.providers.wire.model import WireModel as WireModel
 else:
@@ -29,7 +29,7 @@ else:
         {
             "detect": "ApiMemory RememberedApis ResponsesOrChat",
             "endpoint": "Api Endpoint KeySource OpenAIApi QuietMode Secret Timeouts",
-            "failures": "failure_in_answer refusal",
+            "failures": "find_failure_in_answer make_refusal",
             "http": "HttpTransport",
             "model": "WireModel",
         },

@@ -24,19 +24,19 @@ from holdfast.providers.wire.codec import (
     EncodedCache,
     Fragment,
     WireTranscript,
-    base64_of,
     call_input,
     check_file,
     encode_json,
     inline_text,
     is_sendable_name,
-    result_text,
-    sent_id,
-    sent_name,
-    text_of,
+    make_sent_id,
+    make_sent_name,
+    match_base64,
+    read_text_of,
+    render_result,
 )
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.schema import closed_schema
+from holdfast.providers.wire.schema import close_schema
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -61,7 +61,7 @@ class AnthropicCodec:
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
         data, end = self._transcript.pieces(request.messages)
-        settings = encode_json(self._settings(request, stream))
+        settings = encode_json(self._describe_settings(request, stream))
         return b"".join((b'{"messages":[', data, end, b"],", settings[1:]))
 
     def decoder(self) -> AnthropicDecoder:
@@ -74,7 +74,7 @@ class AnthropicCodec:
         decoder.take_body(body)
         return decoder.finish()
 
-    def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
+    def _describe_settings(self, request: ModelRequest, stream: bool) -> JsonObject:
         made: JsonObject = {
             "model": self._info.model,
             "max_tokens": request.max_output_tokens or self._info.max_output_tokens,
@@ -83,12 +83,12 @@ class AnthropicCodec:
         if request.system:
             made["system"] = request.system
         if request.tools:
-            tools = self._tools.fragments((request.tools,), _tools)[0]
+            tools = self._tools.fragments((request.tools,), _render_tools)[0]
             made["tools"] = msgspec.Raw(tools.data)
-            made["tool_choice"] = _tool_choice(request.tool_choice)
+            made["tool_choice"] = _render_tool_choice(request.tool_choice)
         output: JsonObject = {}
         if request.output_schema is not None:
-            schema = closed_schema(request.output_schema)
+            schema = close_schema(request.output_schema)
             output["format"] = {"type": "json_schema", "schema": schema}
         if request.reasoning_effort.isdigit():
             budget = int(request.reasoning_effort)
@@ -132,17 +132,17 @@ class AnthropicCodec:
         role = "user"
         if message.role == "assistant":
             role = "assistant"
-            blocks = self._assistant(message)
+            blocks = self._render_assistant(message)
         elif message.role == "tool":
-            blocks = [self._result(p) for p in message.parts if isinstance(p, ToolPart)]
+            blocks = [self._make_result(p) for p in message.parts if isinstance(p, ToolPart)]
         elif message.role == "system":
             role = "system"
-            blocks = [_text(text) for text in text_of(message.parts) if text.strip()]
+            blocks = [_render_text(text) for text in read_text_of(message.parts) if text.strip()]
         else:
-            blocks = self._content(message)
+            blocks = self._render_content(message)
         return Fragment(role, b",".join(encode_json(block) for block in blocks))
 
-    def _assistant(self, message: Message) -> list[JsonObject]:
+    def _render_assistant(self, message: Message) -> list[JsonObject]:
         is_ours = message.provider in ("", self._endpoint.provider)
         blocks: list[JsonObject] = []
         for part in message.parts:
@@ -153,43 +153,43 @@ class AnthropicCodec:
                 elif is_ours and part.encrypted:
                     blocks.append({"type": "redacted_thinking", "data": part.encrypted})
             elif isinstance(part, TextPart | CompactionPart):
-                blocks.extend(_text(text) for text in text_of((part,)) if text.strip())
+                blocks.extend(_render_text(text) for text in read_text_of((part,)) if text.strip())
             elif isinstance(part, ToolPart):
-                name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
-                call = {"type": "tool_use", "id": _id_of(part), "name": name}
+                name = part.tool if is_sendable_name(part.tool) else make_sent_name(part.tool)
+                call = {"type": "tool_use", "id": _get_id(part), "name": name}
                 blocks.append({**call, "input": call_input(part)})
         return blocks
 
-    def _result(self, part: ToolPart) -> JsonObject:
-        made: JsonObject = {"type": "tool_result", "tool_use_id": _id_of(part)}
-        text = result_text(part)
+    def _make_result(self, part: ToolPart) -> JsonObject:
+        made: JsonObject = {"type": "tool_result", "tool_use_id": _get_id(part)}
+        text = render_result(part)
         if part.attachments:
-            head = [_text(text)] if text.strip() else []
-            made["content"] = [*head, *(self._file(file) for file in part.attachments)]
+            head = [_render_text(text)] if text.strip() else []
+            made["content"] = [*head, *(self._render_file(file) for file in part.attachments)]
         elif text:
             made["content"] = text
         if part.state == "error" or part.error:
             made["is_error"] = True
         return made
 
-    def _content(self, message: Message) -> list[JsonObject]:
+    def _render_content(self, message: Message) -> list[JsonObject]:
         made: list[JsonObject] = []
         for part in message.parts:
             if isinstance(part, FilePart):
-                made.append(self._file(part))
+                made.append(self._render_file(part))
             else:
                 # The API refuses blocks of nothing but blanks.
-                made.extend(_text(text) for text in text_of((part,)) if text.strip())
+                made.extend(_render_text(text) for text in read_text_of((part,)) if text.strip())
         return made
 
-    def _file(self, part: FilePart) -> JsonObject:
+    def _render_file(self, part: FilePart) -> JsonObject:
         check_file(self._endpoint.provider, part)
         if part.media_type.startswith("image/"):
-            return {"type": "image", "source": _source(part)}
+            return {"type": "image", "source": _render_source(part)}
         text = inline_text(part)
         if text is not None:
-            return _text(text)
-        made: JsonObject = {"type": "document", "source": _source(part)}
+            return _render_text(text)
+        made: JsonObject = {"type": "document", "source": _render_source(part)}
         return {**made, "title": part.name} if part.name else made
 
 
@@ -204,25 +204,25 @@ _FIRST_START = {
 }
 
 
-def _id_of(part: ToolPart) -> str:
-    return part.call_id if is_sendable_name(part.call_id) else sent_id(part.call_id)
+def _get_id(part: ToolPart) -> str:
+    return part.call_id if is_sendable_name(part.call_id) else make_sent_id(part.call_id)
 
 
-def _text(text: str) -> JsonObject:
+def _render_text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _source(part: FilePart) -> JsonObject:
+def _render_source(part: FilePart) -> JsonObject:
     if part.url.startswith("data:"):
         head, _, data = part.url.partition(",")
         media_type = head[5:].split(";")[0] or part.media_type
         return {"type": "base64", "media_type": media_type, "data": data}
     if part.url:
         return {"type": "url", "url": part.url}
-    return {"type": "base64", "media_type": part.media_type, "data": base64_of(part)}
+    return {"type": "base64", "media_type": part.media_type, "data": match_base64(part)}
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
+def _render_tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         made.append(
@@ -231,6 +231,6 @@ def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     return Fragment("tools", encode_json(made))
 
 
-def _tool_choice(choice: str) -> JsonObject:
+def _render_tool_choice(choice: str) -> JsonObject:
     kind = _CHOICES.get(choice)
     return {"type": kind} if kind else {"type": "tool", "name": choice}

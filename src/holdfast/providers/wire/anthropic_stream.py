@@ -19,10 +19,10 @@ from holdfast.providers.wire.codec import (
     Halves,
     count,
     decode_whole,
-    tool_part,
+    make_tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.failures import find_failure_in_answer
 from holdfast.providers.wire.repeats import Pieces, Repeats
 
 _STOPS = {
@@ -127,7 +127,7 @@ class AnthropicDecoder:
             try:
                 parsed = _decode(event)
             except UNREADABLE:
-                parsed = self._halves.decode(_decode, event, self._unreadable)
+                parsed = self._halves.decode(_decode, event, self._report_unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
@@ -139,9 +139,9 @@ class AnthropicDecoder:
         try:
             message = decode_whole(_decode_body, body)
         except UNREADABLE as error:
-            raise self._unreadable(error) from None
+            raise self._report_unreadable(error) from None
         if message.type == "error" or message.content is None:
-            raise failure_in_answer(self._endpoint, self._model, body)
+            raise find_failure_in_answer(self._endpoint, self._model, body)
         self._begin(message)
         for index, block in enumerate(message.content):
             self._blocks[index] = opened = _Open(block)
@@ -152,8 +152,8 @@ class AnthropicDecoder:
     def finish(self) -> Answer:
         """Return the whole answer."""
         if not self._started or not self._stop:
-            raise self._broken("the answer ended without a stop reason")
-        parts = [made for index in sorted(self._blocks) for made in self._part(index)]
+            raise self._mark_broken("the answer ended without a stop reason")
+        parts = [made for index in sorted(self._blocks) for made in self._render_part(index)]
         has_calls = any(isinstance(part, ToolPart) for part in parts)
         reason = _STOPS.get(self._stop, "stop")
         if reason in ("stop", "tool_calls"):
@@ -161,7 +161,7 @@ class AnthropicDecoder:
         return Answer(
             parts=tuple(parts),
             stop_reason=reason,
-            usage=_usage(self._usage),
+            usage=_read_usage(self._usage),
             response_id=self._id,
             model=self._served,
             metadata={},
@@ -171,14 +171,14 @@ class AnthropicDecoder:
         kind = event.type
         if kind == "content_block_delta":
             if event.delta is not None:
-                self._piece(event.index, event.delta, out)
+                self._take_piece(event.index, event.delta, out)
         elif kind == "content_block_start":
             self._start_block(event, out)
         elif kind == "content_block_stop":
             self._block(event.index).closed = True
         elif kind == "message_start" and event.message is not None:
             if self._started:
-                raise self._broken("two answers are mixed in one stream")
+                raise self._mark_broken("two answers are mixed in one stream")
             self._begin(event.message)
         elif kind == "message_delta":
             if event.delta is not None and event.delta.stop_reason:
@@ -187,7 +187,7 @@ class AnthropicDecoder:
         elif kind == "message_stop":
             self.done = True
         elif kind == "error" or not kind:
-            raise failure_in_answer(self._endpoint, self._model, data)
+            raise find_failure_in_answer(self._endpoint, self._model, data)
 
     def _begin(self, message: _Message) -> None:
         self._started = True
@@ -204,9 +204,9 @@ class AnthropicDecoder:
     def _start_block(self, event: _Event, out: list[Delta] | None) -> None:
         block = event.content_block
         if block is None or event.index in self._blocks or not self._started:
-            raise self._broken("its content blocks are mixed up")
+            raise self._mark_broken("its content blocks are mixed up")
         if len(self._blocks) >= MAX_TOOL_CALLS:
-            raise self._broken(f"it has more than {MAX_TOOL_CALLS} content blocks")
+            raise self._mark_broken(f"it has more than {MAX_TOOL_CALLS} content blocks")
         self.begun = True
         self._blocks[event.index] = _Open(block)
         if out is None:
@@ -218,7 +218,7 @@ class AnthropicDecoder:
         elif block.thinking:
             out.append(ReasoningDelta(block.thinking))
 
-    def _piece(self, index: int, delta: _Delta, out: list[Delta] | None) -> None:
+    def _take_piece(self, index: int, delta: _Delta, out: list[Delta] | None) -> None:
         opened = self._block(index)
         if delta.text is not None:
             opened.pieces.add(delta.text)
@@ -237,7 +237,7 @@ class AnthropicDecoder:
 
     def _learn(self, parsed: _Event, event: bytes) -> None:
         """Prepare to find the pieces of events like this one without decoding them."""
-        only = _only_piece(parsed)
+        only = _read_only_piece(parsed)
         if only is None:
             return
         opened = self._blocks[parsed.index]
@@ -246,15 +246,15 @@ class AnthropicDecoder:
             delta = partial(ToolCallDelta, parsed.index, opened.block.id or "", "")
         else:
             delta = TextDelta if only[0] == "text" else ReasoningDelta
-        self._repeats.learn(event, only[0], _piece_in, target=opened.pieces, delta=delta)
+        self._repeats.learn(event, only[0], _read_piece, target=opened.pieces, delta=delta)
 
     def _block(self, index: int) -> _Open:
         opened = self._blocks.get(index)
         if opened is None or opened.closed:
-            raise self._broken("its content blocks are mixed up")
+            raise self._mark_broken("its content blocks are mixed up")
         return opened
 
-    def _part(self, index: int) -> list[Part]:
+    def _render_part(self, index: int) -> list[Part]:
         opened = self._blocks[index]
         block, text = opened.block, opened.pieces.text()
         if block.type == "text":
@@ -268,17 +268,17 @@ class AnthropicDecoder:
                 # Some compatible servers give the whole input at once.
                 text = msgspec.json.encode(block.input).decode()
             provider = self._endpoint.provider
-            return [tool_part(provider, block.id or "", block.name or "", text)]
+            return [make_tool_part(provider, block.id or "", block.name or "", text)]
         return []
 
-    def _broken(self, detail: str) -> LLMProtocolError:
+    def _mark_broken(self, detail: str) -> LLMProtocolError:
         return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
 
-    def _unreadable(self, error: Exception) -> LLMError:
-        return self._broken(f"a piece is no event of Anthropic's API ({type(error).__name__})")
+    def _report_unreadable(self, error: Exception) -> LLMError:
+        return self._mark_broken(f"a piece is no event of Anthropic's API ({type(error).__name__})")
 
 
-def _only_piece(event: _Event) -> tuple[str, str] | None:
+def _read_only_piece(event: _Event) -> tuple[str, str] | None:
     """Return the field and the piece, if that is all that an event adds to its block."""
     delta = event.delta
     if event.type != "content_block_delta" or delta is None:
@@ -290,12 +290,12 @@ def _only_piece(event: _Event) -> tuple[str, str] | None:
     return None
 
 
-def _piece_in(event: bytes) -> str | None:
-    only = _only_piece(_decode(event))
+def _read_piece(event: bytes) -> str | None:
+    only = _read_only_piece(_decode(event))
     return only[1] if only is not None else None
 
 
-def _usage(data: JsonObject) -> TokenUsage | None:
+def _read_usage(data: JsonObject) -> TokenUsage | None:
     if not data:
         return None
     details = data.get("output_tokens_details")

@@ -33,23 +33,23 @@ from holdfast.providers.wire.codec import (
     call_input,
     check_file,
     count,
-    data_url,
     decode_object,
     decode_whole,
     encode_json,
     inline_text,
     is_sendable_id,
     is_sendable_name,
-    result_text,
-    sent_id,
-    sent_name,
+    make_data_url,
+    make_sent_id,
+    make_sent_name,
+    make_tool_part,
+    read_text_of,
+    render_result,
     split_usage,
-    text_of,
-    tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.failures import failure_in_answer
-from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.failures import find_failure_in_answer
+from holdfast.providers.wire.schema import close_schema, is_strict
 
 if TYPE_CHECKING:
     from holdfast.providers.wire.chat_stream import ChatDecoder
@@ -92,7 +92,7 @@ class ChatCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = WireTranscript(self)
-        self.decode = partial(whole_answer, endpoint, info.model)
+        self.decode = partial(read_whole_answer, endpoint, info.model)
         """Return the answer that came as one body."""
         self._frame = _Frame("", (), b"", b"", b"")
 
@@ -117,7 +117,7 @@ class ChatCodec:
         frame = self._frame
         is_same = frame.tools is request.tools and frame.system == request.system
         if not is_same or frame.wishes != wishes:
-            frame = self._frame = self._framed(request, stream, wishes)
+            frame = self._frame = self._frame_body(request, stream, wishes)
         comma = b"," if frame.system and (data or end) else b""
         return b"".join((frame.start, comma, data, end, frame.rest))
 
@@ -128,23 +128,23 @@ class ChatCodec:
 
         return ChatDecoder(self._endpoint, self._info.model)
 
-    def _framed(self, request: ModelRequest, stream: bool, wishes: bytes) -> _Frame:
+    def _frame_body(self, request: ModelRequest, stream: bool, wishes: bytes) -> _Frame:
         start = b'{"messages":['
         if request.system:
             start += encode_json({"role": "system", "content": request.system})
-        rest = b"]," + encode_json(self._settings(request, stream))[1:]
+        rest = b"]," + encode_json(self._describe_settings(request, stream))[1:]
         return _Frame(request.system, request.tools, wishes, start, rest)
 
-    def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
+    def _describe_settings(self, request: ModelRequest, stream: bool) -> JsonObject:
         made: JsonObject = {"model": self._info.model, "stream": stream}
         if stream:
             made["stream_options"] = {"include_usage": True}
         if request.tools:
-            tools = self._tools.fragments((request.tools,), _tools)[0]
+            tools = self._tools.fragments((request.tools,), _render_tools)[0]
             made["tools"] = msgspec.Raw(tools.data)
-            made["tool_choice"] = _tool_choice(request.tool_choice)
+            made["tool_choice"] = _render_tool_choice(request.tool_choice)
         if request.output_schema is not None:
-            schema = closed_schema(request.output_schema)
+            schema = close_schema(request.output_schema)
             form = {"name": request.output_name, "schema": schema, "strict": is_strict(schema)}
             made["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.temperature is not None:
@@ -165,15 +165,15 @@ class ChatCodec:
     def fragment(self, message: Message) -> Fragment:
         """Return one message as bytes."""
         if message.role == "assistant":
-            return Fragment("assistant", self._assistant(message))
+            return Fragment("assistant", self._render_assistant(message))
         if message.role == "tool":
             return self._results(message)
         if message.role == "system":
-            text = "\n".join(text_of(message.parts))
+            text = "\n".join(read_text_of(message.parts))
             return Fragment("system", encode_json({"role": "system", "content": text}))
         content: str | list[JsonObject]
         if not any([isinstance(part, FilePart) for part in message.parts]):
-            content = "\n".join(text_of(message.parts))
+            content = "\n".join(read_text_of(message.parts))
         else:
             content = self._with_files(message)
         data = encode_json({"role": "user", "content": content}) if content else b""
@@ -198,12 +198,14 @@ class ChatCodec:
         """Return what goes behind the last results."""
         return b"," + state if data and state else state
 
-    def _assistant(self, message: Message) -> bytes:
+    def _render_assistant(self, message: Message) -> bytes:
         texts, calls, thoughts = [], [], []
         for part in message.parts:
             if isinstance(part, ToolPart):
-                name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
-                call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
+                name = part.tool if is_sendable_name(part.tool) else make_sent_name(part.tool)
+                call_id = (
+                    part.call_id if is_sendable_id(part.call_id) else make_sent_id(part.call_id)
+                )
                 given = call_input(part) if part.raw_input else part.input
                 function = {"name": name, "arguments": encode_json(given).decode()}
                 calls.append({"id": call_id, "type": "function", "function": function})
@@ -230,13 +232,13 @@ class ChatCodec:
         for part in message.parts:
             if not isinstance(part, ToolPart):
                 continue
-            call_id = part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
-            text = result_text(part) if part.error else part.output
+            call_id = part.call_id if is_sendable_id(part.call_id) else make_sent_id(part.call_id)
+            text = render_result(part) if part.error else part.output
             made = {"role": "tool", "tool_call_id": call_id, "content": text}
             results.append(encode_json(made))
             if part.attachments:
                 attached.append({"type": "text", "text": f"Files that {part.tool} returned:"})
-                attached.extend(self._file(file) for file in part.attachments)
+                attached.extend(self._render_file(file) for file in part.attachments)
         tail = encode_json({"role": "user", "content": attached}) if attached else b""
         return Fragment("tool", b",".join(results), tail)
 
@@ -244,15 +246,15 @@ class ChatCodec:
         made: list[JsonObject] = []
         for part in message.parts:
             if isinstance(part, FilePart):
-                made.append(self._file(part))
+                made.append(self._render_file(part))
             elif isinstance(part, TextPart) and part.text:
                 made.append({"type": "text", "text": part.text})
         return made
 
-    def _file(self, part: FilePart) -> JsonObject:
+    def _render_file(self, part: FilePart) -> JsonObject:
         check_file(self._endpoint.provider, part)
         if part.media_type.startswith("image/"):
-            return {"type": "image_url", "image_url": {"url": data_url(part)}}
+            return {"type": "image_url", "image_url": {"url": make_data_url(part)}}
         text = inline_text(part)
         if text is not None:
             return {"type": "text", "text": text}
@@ -260,18 +262,18 @@ class ChatCodec:
             detail = f"the chat API takes only images by address, not {part.media_type}"
             raise LLMBadRequest(provider=self._endpoint.provider, detail=detail)
         if part.media_type in _AUDIO:
-            data = data_url(part).partition(",")[2]
+            data = make_data_url(part).partition(",")[2]
             return {
                 "type": "input_audio",
                 "input_audio": {"data": data, "format": _AUDIO[part.media_type]},
             }
         return {
             "type": "file",
-            "file": {"filename": part.name or "file", "file_data": data_url(part)},
+            "file": {"filename": part.name or "file", "file_data": make_data_url(part)},
         }
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
+def _render_tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         function = {
@@ -283,7 +285,7 @@ def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     return Fragment("tools", encode_json(made))
 
 
-def _tool_choice(choice: str) -> str | JsonObject:
+def _render_tool_choice(choice: str) -> str | JsonObject:
     if choice in ("auto", "none", "required"):
         return choice
     return {"type": "function", "function": {"name": choice}}
@@ -355,7 +357,7 @@ decode_chunk = msgspec.json.Decoder(Chunk).decode
 _decode_usage = msgspec.json.Decoder(_Usage | None).decode
 
 
-def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
+def read_whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     """Return an answer that came as one body.
 
     Rescued: a missing finish reason, since a body is whole by its length, and a tool call
@@ -367,18 +369,18 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     try:
         chunk = decode_chunk(body)
     except UNREADABLE:
-        chunk = _mended(endpoint, body)
+        chunk = _mend(endpoint, body)
     if chunk.choices is None or (chunk.error is not NOTHING and chunk.error != NOTHING):
-        raise failure_in_answer(endpoint, model, body)
+        raise find_failure_in_answer(endpoint, model, body)
     if not chunk.choices:
-        raise unfinished(endpoint)
+        raise make_unfinished(endpoint)
     choice = chunk.choices[0]
     if choice.index != 0:
         choice = next((each for each in chunk.choices if each.index == 0), Choice())
     said = choice.message or choice.delta or Said()
     content, thoughts = said.content or "", said.reasoning_content or said.reasoning or ""
     if not isinstance(content, str):
-        pieces = list(pieces_in(content))
+        pieces = list(iterate_pieces(content))
         content = "".join(text for is_thought, text in pieces if not is_thought)
         thoughts = "".join(text for is_thought, text in pieces if is_thought) + thoughts
     if said.refusal:
@@ -390,33 +392,35 @@ def whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         parts.append(TextPart(text=content))
     calls = said.tool_calls or []
     if len(calls) > MAX_TOOL_CALLS:
-        raise too_many(endpoint)
+        raise make_too_many_error(endpoint)
     for call in calls:
         function = call.function or Function()
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
             arguments = encode_json(arguments).decode()
-        parts.append(tool_part(endpoint.provider, call.id or "", function.name or "", arguments))
+        parts.append(
+            make_tool_part(endpoint.provider, call.id or "", function.name or "", arguments)
+        )
     finish = choice.finish_reason or "stop"
     return Answer(
         tuple(parts),
         stop_reason_of(endpoint.provider, finish, bool(said.refusal), has_calls=bool(calls)),
-        usage_of(chunk.usage),
+        find_usage(chunk.usage),
         chunk.id or "",
         (chunk.model or "") if chunk.id else "",
         {},
     )
 
 
-def _mended(endpoint: Endpoint, body: bytes) -> Chunk:
+def _mend(endpoint: Endpoint, body: bytes) -> Chunk:
     """Read a body in which a character may be cut in half."""
     try:
         return decode_whole(decode_chunk, body)
     except UNREADABLE as error:
-        raise unreadable(endpoint, error) from None
+        raise report_unreadable(endpoint, error) from None
 
 
-def pieces_in(content: list[Any]) -> Iterator[tuple[bool, str]]:
+def iterate_pieces(content: list[Any]) -> Iterator[tuple[bool, str]]:
     """Yield texts and thoughts; Mistral sends content as a list when the model thinks."""
     for item in content:
         if not isinstance(item, dict):
@@ -428,7 +432,7 @@ def pieces_in(content: list[Any]) -> Iterator[tuple[bool, str]]:
                 yield True, thought["text"]
 
 
-def too_many(endpoint: Endpoint) -> LLMError:
+def make_too_many_error(endpoint: Endpoint) -> LLMError:
     """Return the error of an answer that no model can mean."""
     detail = f"it makes more than {MAX_TOOL_CALLS} tool calls at once"
     return LLMProtocolError(provider=endpoint.provider, detail=detail)
@@ -450,24 +454,24 @@ def stop_reason_of(provider: str, finish: str, refused: bool, *, has_calls: bool
     return reason
 
 
-def unfinished(endpoint: Endpoint) -> LLMError:
+def make_unfinished(endpoint: Endpoint) -> LLMError:
     """Return the error of an answer that does not say why it ends."""
     detail = "the answer ended without a finish reason"
     return LLMProtocolError(provider=endpoint.provider, detail=detail)
 
 
-def unreadable(endpoint: Endpoint, error: Exception) -> LLMError:
+def report_unreadable(endpoint: Endpoint, error: Exception) -> LLMError:
     """Return the error of what is no JSON, or not of this API."""
     detail = f"a piece is no chat completion ({type(error).__name__})"
     return LLMProtocolError(provider=endpoint.provider, detail=detail)
 
 
-def usage_of(raw: msgspec.Raw) -> TokenUsage | None:
+def find_usage(raw: msgspec.Raw) -> TokenUsage | None:
     """Return the token counts of an answer, if it has some."""
     try:
         found = _decode_usage(raw)
     except UNREADABLE:
-        found = _odd_usage(raw)
+        found = _detect_odd_usage(raw)
     if found is None:
         return None
     into, out = found.prompt_tokens_details, found.completion_tokens_details
@@ -487,7 +491,7 @@ def usage_of(raw: msgspec.Raw) -> TokenUsage | None:
     )
 
 
-def _odd_usage(raw: msgspec.Raw) -> _Usage | None:
+def _detect_odd_usage(raw: msgspec.Raw) -> _Usage | None:
     """Take what can be counted of a usage in which something is no count."""
     data = decode_object(raw)
     if data is None:

@@ -18,12 +18,12 @@ from holdfast.providers.wire.chat import (
     Function,
     Said,
     decode_chunk,
-    pieces_in,
+    find_usage,
+    iterate_pieces,
+    make_too_many_error,
+    make_unfinished,
+    report_unreadable,
     stop_reason_of,
-    too_many,
-    unfinished,
-    unreadable,
-    usage_of,
 )
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
@@ -31,10 +31,10 @@ from holdfast.providers.wire.codec import (
     Answer,
     Halves,
     encode_json,
-    tool_part,
+    make_tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.failures import find_failure_in_answer
 from holdfast.providers.wire.repeats import CallPieces, Pieces, Repeats
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
@@ -77,15 +77,15 @@ class ChatDecoder:
             try:
                 chunk = decode_chunk(event)
             except UNREADABLE:
-                chunk = self._halves.decode(decode_chunk, event, self._unreadable)
+                chunk = self._halves.decode(decode_chunk, event, self._report_unreadable)
             self._take(chunk, event, out)
-            if repeats.wants and (only := _only_piece(chunk)) is not None:
+            if repeats.wants and (only := _read_only_piece(chunk)) is not None:
                 self._learn(only, event)
 
     def finish(self) -> Answer:
         """Return the whole answer."""
         if not self._finish:
-            raise unfinished(self._endpoint)
+            raise make_unfinished(self._endpoint)
         parts: list[Part] = []
         thoughts, text = self._thoughts.text(), self._text.text()
         if thoughts:
@@ -94,24 +94,26 @@ class ChatDecoder:
             parts.append(TextPart(text=text))
         for call in self._calls:
             arguments = call.pieces.text()
-            parts.append(tool_part(self._endpoint.provider, call.call_id, call.name, arguments))
+            parts.append(
+                make_tool_part(self._endpoint.provider, call.call_id, call.name, arguments)
+            )
         return Answer(
             parts=tuple(parts),
             stop_reason=stop_reason_of(
                 self._endpoint.provider, self._finish, self._refused, has_calls=bool(self._calls)
             ),
-            usage=usage_of(self._usage),
+            usage=find_usage(self._usage),
             response_id=self._id,
             model=self._served,
             metadata={},
         )
 
-    def _unreadable(self, error: Exception) -> LLMError:
-        return unreadable(self._endpoint, error)
+    def _report_unreadable(self, error: Exception) -> LLMError:
+        return report_unreadable(self._endpoint, error)
 
     def _take(self, chunk: Chunk, event: bytes, out: list[Delta] | None) -> None:
         if chunk.error is not NOTHING and chunk.error != NOTHING:
-            raise failure_in_answer(self._endpoint, self._model, event)
+            raise find_failure_in_answer(self._endpoint, self._model, event)
         if chunk.usage is not NOTHING and chunk.usage != NOTHING:
             # A copy: the raw value would keep the whole event alive.
             self._usage = chunk.usage.copy()
@@ -123,17 +125,17 @@ class ChatDecoder:
                 continue
             delta = choice.delta or choice.message
             if delta is not None:
-                self._piece(delta, out)
+                self._take_piece(delta, out)
             if choice.finish_reason:
                 self._finish = choice.finish_reason
 
-    def _piece(self, delta: Said, out: list[Delta] | None) -> None:
+    def _take_piece(self, delta: Said, out: list[Delta] | None) -> None:
         content = delta.content
         if content:
             if isinstance(content, str):
                 self._say(content, out)
             else:
-                self._mixed(content, out)
+                self._raise_mixed(content, out)
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             self._think(thought, out)
@@ -155,8 +157,8 @@ class ChatDecoder:
         if out is not None:
             out.append(ReasoningDelta(text))
 
-    def _mixed(self, content: list[Any], out: list[Delta] | None) -> None:
-        for is_thought, text in pieces_in(content):
+    def _raise_mixed(self, content: list[Any], out: list[Delta] | None) -> None:
+        for is_thought, text in iterate_pieces(content):
             if is_thought:
                 self._think(text, out)
             else:
@@ -173,14 +175,14 @@ class ChatDecoder:
         if call.index is not None and not (call_id or name):
             position = self._by_index.get(call.index)
         if position is None:
-            position = self._position(call.index, call_id, name)
+            position = self._find_position(call.index, call_id, name)
         current = self._calls[position]
         if arguments:
             current.pieces.add(arguments)
         if out is not None and (name or arguments):
             out.append(ToolCallDelta(position, current.call_id, name, arguments))
 
-    def _position(self, index: int | None, call_id: str, name: str) -> int:
+    def _find_position(self, index: int | None, call_id: str, name: str) -> int:
         """Find the call that a piece belongs to, or begin a new one."""
         if index is None:
             # Without index a piece that names a function begins a call.
@@ -195,7 +197,7 @@ class ChatDecoder:
                 current.name = current.name or name
                 return known
         if len(self._calls) >= MAX_TOOL_CALLS:
-            raise too_many(self._endpoint)
+            raise make_too_many_error(self._endpoint)
         self._calls.append(CallPieces(call_id, name))
         position = len(self._calls) - 1
         if index is not None:
@@ -213,7 +215,7 @@ class ChatDecoder:
             target, delta = self._thoughts, ReasoningDelta
         else:
             target, delta = self._text, TextDelta
-        self._repeats.learn(event, only.name, _piece_in, target=target, delta=delta)
+        self._repeats.learn(event, only.name, _read_piece, target=target, delta=delta)
 
 
 class _OnlyPiece(msgspec.Struct, frozen=True, gc=False):
@@ -224,7 +226,7 @@ class _OnlyPiece(msgspec.Struct, frozen=True, gc=False):
     call: int = 0
 
 
-def _only_piece(chunk: Chunk) -> _OnlyPiece | None:
+def _read_only_piece(chunk: Chunk) -> _OnlyPiece | None:
     if not chunk.choices or len(chunk.choices) > 1 or chunk.choices[0].index != 0:
         return None
     delta = chunk.choices[0].delta
@@ -248,6 +250,6 @@ def _only_piece(chunk: Chunk) -> _OnlyPiece | None:
     return _OnlyPiece("arguments", pieces, index) if pieces and isinstance(pieces, str) else None
 
 
-def _piece_in(event: bytes) -> str | None:
-    only = _only_piece(decode_chunk(event))
+def _read_piece(event: bytes) -> str | None:
+    only = _read_only_piece(decode_chunk(event))
     return only.text if only is not None else None

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import LLMBadRequest, LLMError, LLMProtocolError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import (
     CompactionPart,
     FilePart,
@@ -26,7 +26,7 @@ from holdfast.messages import (
     TextPart,
     TokenUsage,
     ToolPart,
-    parts_of,
+    split_parts,
 )
 from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -221,7 +221,7 @@ class WireTranscript:
         base: tuple[Message, ...] = ()
         tail: Sequence[Message] = messages
         if not isinstance(messages, tuple):
-            base, tail = parts_of(messages)
+            base, tail = split_parts(messages)
         tail = tuple(tail)
         first = id((base or tail)[0])
         kept = self._kept.pop(first, None) or _Kept()
@@ -248,7 +248,7 @@ class WireTranscript:
             self._size -= len(self._kept.popitem(last=False)[1].data)
 
 
-def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
+def make_tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPart:
     """Return a call whose arguments are text; text that is no object stays in `raw_input`.
 
     Raises:
@@ -256,7 +256,7 @@ def tool_part(provider: str, call_id: str, name: str, arguments: str) -> ToolPar
     """
     if not name:
         raise LLMProtocolError(provider=provider, detail="a tool call has no name")
-    call_id = call_id or new_id("call")
+    call_id = call_id or make_id("call")
     if not arguments.strip():
         return ToolPart(call_id=call_id, tool=name)
     try:
@@ -277,7 +277,7 @@ def call_input(part: ToolPart) -> JsonObject:
     return {"invalid_arguments": part.raw_input} if part.raw_input else part.input
 
 
-def sent_name(name: str) -> str:
+def make_sent_name(name: str) -> str:
     """Return the name of a call to send back where it is no `is_sendable_name`.
 
     Models make up names such as `functions.read`. The call fails, but it stays in the
@@ -286,7 +286,7 @@ def sent_name(name: str) -> str:
     return _ODD.sub("_", name)[:64] or "_"
 
 
-def sent_id(call_id: str) -> str:
+def make_sent_id(call_id: str) -> str:
     """Return an id to send back, with a call and its result, in place of one that is refused.
 
     Servers make up ids that others refuse: with odd characters, or too long.
@@ -352,14 +352,14 @@ def decode_whole(decode: Callable[[bytes], _T], body: bytes) -> _T:
         return decode(mend_halves(body, b"")[0])
 
 
-def result_text(part: ToolPart) -> str:
+def render_result(part: ToolPart) -> str:
     """Return what a tool answered, or why it failed."""
     if part.error and part.output:
         return f"{part.output}\n{part.error}"
     return part.error or part.output
 
 
-def text_of(parts: tuple[Part, ...]) -> list[str]:
+def read_text_of(parts: tuple[Part, ...]) -> list[str]:
     """Return the texts that a model shall read, empty ones left out."""
     found = []
     for part in parts:
@@ -370,14 +370,14 @@ def text_of(parts: tuple[Part, ...]) -> list[str]:
     return found
 
 
-def base64_of(part: FilePart) -> str:
+def match_base64(part: FilePart) -> str:
     """Return the inline data of a file as base64."""
     return b64encode(part.data or b"").decode()
 
 
-def data_url(part: FilePart) -> str:
+def make_data_url(part: FilePart) -> str:
     """Return the address of a file, or its data as a `data:` address."""
-    return part.url or f"data:{part.media_type};base64,{base64_of(part)}"
+    return part.url or f"data:{part.media_type};base64,{match_base64(part)}"
 
 
 def inline_text(part: FilePart) -> str | None:
@@ -469,11 +469,11 @@ def request_id(headers: Mapping[str, str], key: str) -> str:
         if value:
             if key and key in value:
                 return ""
-            return (value if value.isprintable() else printable(value))[:LONGEST_ID]
+            return (value if value.isprintable() else make_printable(value))[:LONGEST_ID]
     return ""
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return foreign text on one line, without what a terminal would obey, and not too long."""
     if text.isprintable() and len(text) <= _LONGEST_PRINTED:
         return text

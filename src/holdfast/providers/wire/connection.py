@@ -99,7 +99,7 @@ class Route:
                 break
             connection.close()
         if not way.head:
-            way.head = _head(way.request)
+            way.head = _render_head(way.request)
         line = HttpConnection(connection, keeper, way.idle, way.head)
         line.key = way.key
         return line
@@ -109,7 +109,13 @@ class Route:
         endpoint = self._endpoint
         json = {"Content-Type": "application/json"}
         headers: dict[str, tuple[str, str]] = {}
-        for more in (OUR_HEADERS, json, self._headers, endpoint.auth_headers(), endpoint.headers):
+        for more in (
+            OUR_HEADERS,
+            json,
+            self._headers,
+            endpoint.make_auth_headers(),
+            endpoint.headers,
+        ):
             headers.update((name.lower(), (name, value)) for name, value in more.items())
         proxy = self._transport.proxy(endpoint)
         return aiohttp.ClientRequest(
@@ -132,12 +138,12 @@ class _Way:
         self.pool = pool
         self.loop = asyncio.get_running_loop()
         self.idle = pool.idle.setdefault(request.connection_key, [])
-        head = _head(request)
+        head = _render_head(request)
         # With the first connection the pool adds what a proxy wants to know.
         self.head = head if request.proxy is None else b""
 
 
-def _head(request: aiohttp.ClientRequest) -> bytes:
+def _render_head(request: aiohttp.ClientRequest) -> bytes:
     """Return everything that goes before the body's length."""
     is_absolute = request.proxy is not None and not request.is_ssl()
     target = str(request.url) if is_absolute else request.url.raw_path_qs
@@ -412,14 +418,14 @@ class HeadReader:
                 self._parser = None
             data, seen = data[end:], 0
             if message.code >= 200 or message.code == _SWITCHING_PROTOCOLS:
-                return message, _body(message), data
+                return message, _read_body(message), data
         if len(data) > LARGEST_HEAD:
             raise aiohttp.ClientPayloadError("the head of the answer is too long")
         self._held = data
         return None
 
 
-def _body(message: RawResponseMessage) -> Body:
+def _read_body(message: RawResponseMessage) -> Body:
     headers = message.headers
     body: Body
     if message.code < 200 or message.code in _BODILESS:

@@ -108,9 +108,11 @@ class ResponsesOrChat:
         # Stop sequences exist in the chat API only.
         if request.stop or self.api == "chat":
             return self._models["chat"].stream(request, deltas=deltas)
-        return self._either(request, deltas)
+        return self._choose_either(request, deltas)
 
-    async def _either(self, request: ModelRequest, deltas: bool) -> AsyncGenerator[Delta, None]:
+    async def _choose_either(
+        self, request: ModelRequest, deltas: bool
+    ) -> AsyncGenerator[Delta, None]:
         is_known = self.api is not None
         is_handed = False
         try:

@@ -168,34 +168,34 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         query = "&".join(f"{name}={_HIDDEN}" for name, _ in parse_qsl(parts.query, True))
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
-    def auth_headers(self) -> dict[str, str]:
+    def make_auth_headers(self) -> dict[str, str]:
         """Return the headers that prove who we are; the only place where the key is in clear."""
         key = self.key.reveal()
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(detail=f"The key of {self.provider!r} cannot go into a header.")
         if key and self.api == "anthropic":
-            return {"x-api-key": key, **self._url_auth()}
+            return {"x-api-key": key, **self._make_url_auth()}
         if key:
             return {"Authorization": f"Bearer {key}"}
-        return self._url_auth()
+        return self._make_url_auth()
 
     def scrub(self, text: str) -> str:
         """Return `text` without this endpoint's secrets and without anything shaped like a key."""
-        for secret in self._secrets():
+        for secret in self._list_secrets():
             text = text.replace(secret, _HIDDEN)
         return _KEY_SHAPES.sub(_HIDDEN, text)
 
-    def _url_auth(self) -> dict[str, str]:
+    def _make_url_auth(self) -> dict[str, str]:
         parts = urlsplit(self.base_url)
         if "@" not in parts.netloc or parts.username is None:
             return {}
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         return {"Authorization": "Basic " + b64encode(login.encode()).decode()}
 
-    def _secrets(self) -> list[str]:
+    def _list_secrets(self) -> list[str]:
         parts = urlsplit(self.base_url)
         found = {self.key.reveal(), *self.headers.values()}
-        found.update(value.partition(" ")[2] for value in self._url_auth().values())
+        found.update(value.partition(" ")[2] for value in self._make_url_auth().values())
         found.update((parts.password or "", unquote(parts.password or "")))
         found.update(value for _, value in parse_qsl(parts.query))
         # Longest first, so that no secret is left over as the rest of another one.

@@ -25,7 +25,7 @@ from holdfast.errors import (
     LLMRateLimited,
 )
 from holdfast.providers.lazy_patterns import compile_on_use
-from holdfast.providers.wire.codec import LONGEST_ID, printable, request_id
+from holdfast.providers.wire.codec import LONGEST_ID, make_printable, request_id
 from holdfast.providers.wire.endpoint import Endpoint
 
 _LONGEST_DETAIL = 600
@@ -89,7 +89,7 @@ _BY_TYPE: dict[str, int] = {
 }
 
 
-def refusal(
+def make_refusal(
     endpoint: Endpoint,
     model: str,
     *,
@@ -115,7 +115,7 @@ def refusal(
     return _build(endpoint, model, status, found)
 
 
-def failure_in_answer(endpoint: Endpoint, model: str, body: bytes) -> LLMError:
+def find_failure_in_answer(endpoint: Endpoint, model: str, body: bytes) -> LLMError:
     """Return the error that an error object inside a 200 answer stands for."""
     found = _read(body)
     if not found.is_error:
@@ -129,14 +129,14 @@ def failure_in_answer(endpoint: Endpoint, model: str, body: bytes) -> LLMError:
 def retry_after_s(headers: Mapping[str, str], clock: Clock) -> float | None:
     """Return how long the provider asks to wait: milliseconds, seconds or a date."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name, ""))
+        seconds = _read_number(headers.get(name, ""))
         if seconds is not None:
             return round(seconds * scale, 3)
-    until = _date(headers.get("retry-after", ""))
+    until = _parse_date(headers.get("retry-after", ""))
     if until is None:
         return None
     # The provider's own clock, when it shows it, makes ours irrelevant.
-    now = _date(headers.get("date", ""))
+    now = _parse_date(headers.get("date", ""))
     return max(0.0, round(until - (clock.now() if now is None else now), 3))
 
 
@@ -153,14 +153,14 @@ class _Found:
 
 
 def _build(endpoint: Endpoint, model: str, status: int, found: _Found) -> LLMError:
-    cls = _class_of(status, found)
-    detail = endpoint.scrub(printable(found.detail))[:_LONGEST_DETAIL]
+    cls = _choose_class(status, found)
+    detail = endpoint.scrub(make_printable(found.detail))[:_LONGEST_DETAIL]
     context = {
         "provider": endpoint.provider,
         "model": model,
         "detail": detail or f"HTTP status {status}",
         "status": status,
-        "provider_code": endpoint.scrub(printable(found.code))[:LONGEST_ID],
+        "provider_code": endpoint.scrub(make_printable(found.code))[:LONGEST_ID],
         **found.context,
     }
     if cls is LLMAuthError:
@@ -168,7 +168,7 @@ def _build(endpoint: Endpoint, model: str, status: int, found: _Found) -> LLMErr
     return cls(**context)
 
 
-def _class_of(status: int, found: _Found) -> type[LLMError]:
+def _choose_class(status: int, found: _Found) -> type[LLMError]:
     codes, detail = set(found.codes), found.detail
     if codes & _QUOTA_CODES or status == 402 or (status < 500 and _QUOTA.search(detail)):
         return LLMQuotaExhausted
@@ -192,11 +192,11 @@ def _read(body: bytes) -> _Found:
     try:
         data = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return _Found(_plain_text(body))
+        return _Found(_extract_plain_text(body))
     if isinstance(data, list) and data:
         data = data[0]
     if not isinstance(data, dict):
-        return _Found(_plain_text(body))
+        return _Found(_extract_plain_text(body))
     inner = data.get("error") or data.get("response", {})
     if isinstance(inner, dict) and isinstance(inner.get("error"), dict):
         inner = inner["error"]
@@ -205,17 +205,17 @@ def _read(body: bytes) -> _Found:
         inner = {}
     else:
         inner = inner if isinstance(inner, dict) and inner else data
-        found = _Found(_message_of(inner) or _message_of(data))
-    codes = _codes_of(inner) or _codes_of(data)
+        found = _Found(_read_message(inner) or _read_message(data))
+    codes = _list_codes(inner) or _list_codes(data)
     found.code = codes[0] if codes else ""
     found.codes = [code.lower() for code in codes]
     found.is_error = bool(found.detail or data.get("error"))
     rid = data.get("request_id")
-    found.request_id = printable(rid)[:LONGEST_ID] if isinstance(rid, str) else ""
+    found.request_id = make_printable(rid)[:LONGEST_ID] if isinstance(rid, str) else ""
     return found
 
 
-def _message_of(data: JsonObject) -> str:
+def _read_message(data: JsonObject) -> str:
     for name in ("message", "detail", "error_description", "title"):
         value = data.get(name)
         if isinstance(value, str) and value:
@@ -225,14 +225,14 @@ def _message_of(data: JsonObject) -> str:
     return ""
 
 
-def _codes_of(data: JsonObject) -> list[str]:
+def _list_codes(data: JsonObject) -> list[str]:
     details = data.get("details")
     nested = details.get("error_code") if isinstance(details, dict) else None
     values = (data.get("code"), nested, data.get("type"), data.get("status"))
     return [str(v) for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
 
 
-def _plain_text(body: bytes) -> str:
+def _extract_plain_text(body: bytes) -> str:
     text = body[:4096].decode(errors="replace").strip()
     if text[:1] == "<":
         title = re.search(r"<title[^>]*>([^<]{1,200})", text, re.IGNORECASE)
@@ -240,7 +240,7 @@ def _plain_text(body: bytes) -> str:
     return text
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -248,7 +248,7 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _date(text: str) -> float | None:
+def _parse_date(text: str) -> float | None:
     if not text:
         return None
     try:

@@ -86,7 +86,7 @@ class Chunked(msgspec.Struct, gc=False):
         while at < size and not self.ended:
             if self._state == _SIZE and not has_looked:
                 has_looked = True
-                pieces_here, at = _whole_chunks(data, at)
+                pieces_here, at = _split_whole_chunks(data, at)
                 pieces += pieces_here
                 if data[at:] == _LAST_CHUNK:
                     self.ended = True
@@ -109,7 +109,7 @@ class Chunked(msgspec.Struct, gc=False):
                 if not self._left:
                     self._state = _DATA_END
             else:
-                at = self._line(data, at)
+                at = self._format_line(data, at)
         self.surplus = at < size and self.ended
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -118,7 +118,7 @@ class Chunked(msgspec.Struct, gc=False):
         if not self.ended:
             raise aiohttp.ClientPayloadError("the last chunk is missing")
 
-    def _line(self, data: bytes, at: int) -> int:
+    def _format_line(self, data: bytes, at: int) -> int:
         """Take a line that is no data; return where the next one begins."""
         stop = data.find(b"\n", at) + 1
         if (stop or len(data)) - at > _LARGEST_LINE:
@@ -145,7 +145,7 @@ class Chunked(msgspec.Struct, gc=False):
         return stop
 
 
-def _whole_chunks(data: bytes, at: int) -> tuple[list[bytes], int]:
+def _split_whole_chunks(data: bytes, at: int) -> tuple[list[bytes], int]:
     """Return the chunks of `data` from `at` on, and where they end, if all are as most are.
 
     That is: whole, without a line break inside, their sizes in plain small letters. Whatever

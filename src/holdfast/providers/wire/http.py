@@ -98,7 +98,7 @@ class HttpTransport:
         """Return how to check certificates: the system's way unless the endpoint says else."""
         wanted = (endpoint.verify_tls, endpoint.ca_file)
         if wanted not in self._tls:
-            self._tls[wanted] = _tls_context(endpoint)
+            self._tls[wanted] = _make_tls_context(endpoint)
         return self._tls[wanted]
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class HttpTransport:
                 await session.close()
 
 
-def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
     if not endpoint.verify_tls:
         return False
     if not endpoint.ca_file:

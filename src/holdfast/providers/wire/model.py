@@ -18,7 +18,7 @@ from holdfast.errors import (
     LLMProtocolError,
     LLMTimeout,
 )
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.messages import FilePart, Message, TokenUsage
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
@@ -33,7 +33,7 @@ from holdfast.providers.wire.codec import (
 )
 from holdfast.providers.wire.connection import WHOLE, HttpConnection, Limit, Route
 from holdfast.providers.wire.endpoint import Api, Endpoint
-from holdfast.providers.wire.failures import failure_in_answer, refusal
+from holdfast.providers.wire.failures import find_failure_in_answer, make_refusal
 from holdfast.providers.wire.http import HttpTransport
 from holdfast.providers.wire.sse import SseParser
 
@@ -156,7 +156,7 @@ class WireModel:
         if answer.response_id:
             metadata["response_id"] = answer.response_id
         message = Message(
-            id=new_id("msg"),
+            id=make_id("msg"),
             session_id="",
             role="assistant",
             parts=without_cut_call(answer) if answer.stop_reason in CUT else answer.parts,
@@ -169,7 +169,7 @@ class WireModel:
         )
         # No call uses no tokens at all: a server that says so has not counted.
         if message.usage in _UNCOUNTED and self._counter is not None:
-            message = _counted_here(self._counter, request, message)
+            message = _count_here(self._counter, request, message)
         yield Finished(message, call.request_id or answer.response_id)
 
 
@@ -209,7 +209,7 @@ class ModelCall(msgspec.Struct, eq=False):
             self._first = (_FIRST, first_s, start + first_s)
         for left in range(_STALE_CONNECTIONS, -1, -1):
             is_first = left == _STALE_CONNECTIONS
-            self.line = line = route.kept() or await self._connected(route, is_first=is_first)
+            self.line = line = route.kept() or await self._connect(route, is_first=is_first)
             line.watchdog.begin(self._total)
             if self._first is not self._total:
                 line.watchdog.wait(self._first)
@@ -221,19 +221,19 @@ class ModelCall(msgspec.Struct, eq=False):
                 raise line.error
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if not (left and line.is_reused):
-                    raise self._lost(error) from None
+                    raise self._make_lost(error) from None
                 line.release()
                 self.line = None
             except _TRANSPORT_ERRORS as error:
-                raise self._lost(error) from None
+                raise self._make_lost(error) from None
         self.request_id = request_id(line.headers, line.key)
         if line.status != _OK:
-            raise await self._refused(line)
+            raise await self._make_refused(line)
         kind = line.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == "application/json" or not (
             kind == "text/event-stream" or await self._is_stream(kind)
         ):
-            self.body = self._here() or b""
+            self.body = self._find_here() or b""
             self._first = self._total
             if not line.is_received:
                 self.body = await self._to_the_end(self.body)
@@ -246,14 +246,14 @@ class ModelCall(msgspec.Struct, eq=False):
         """Take what arrives next; say whether more is to come."""
         decoder, parser = self._decoder, self._parser
         assert decoder is not None and parser is not None
-        chunk = self._here()
+        chunk = self._find_here()
         if chunk is None:
-            chunk = await self._next()
+            chunk = await self._take_next()
         events = parser.feed(chunk) if chunk else parser.flush()
         if events:
             decoder.feed(events, out)
         if parser.failed is not None and not decoder.done:
-            raise self._failed(parser.failed)
+            raise self._tell_failed(parser.failed)
         return bool(chunk) and not decoder.done
 
     async def answer(self) -> Answer:
@@ -264,20 +264,20 @@ class ModelCall(msgspec.Struct, eq=False):
             await self._drain(self.line)
         return answer
 
-    async def _connected(self, route: Route, *, is_first: bool) -> HttpConnection:
+    async def _connect(self, route: Route, *, is_first: bool) -> HttpConnection:
         connect_s = self._endpoint.timeouts.connect_s
         phase, limit_s, due = self._first
         left_s = limit_s if is_first else due - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise self._late(phase, limit_s)
+            raise self._make_timeout(phase, limit_s)
         try:
             return await route.connect(left_s if left_s < connect_s else None)
         except TimeoutError:
             if left_s >= connect_s:
                 phase, limit_s = "connecting", connect_s
-            raise self._late(phase, limit_s) from None
+            raise self._make_timeout(phase, limit_s) from None
         except _TRANSPORT_ERRORS as error:
-            raise self._unreachable(error) from None
+            raise self._report_unreachable(error) from None
 
     async def _to_the_end(self, start: bytes) -> bytes:
         """Return an answer that comes as one body and has begun so."""
@@ -290,10 +290,10 @@ class ModelCall(msgspec.Struct, eq=False):
 
     async def _read(self) -> bytes:
         """Return what arrives next; empty at the end."""
-        chunk = self._here()
-        return await self._next() if chunk is None else chunk
+        chunk = self._find_here()
+        return await self._take_next() if chunk is None else chunk
 
-    def _here(self) -> bytes | None:
+    def _find_here(self) -> bytes | None:
         """Return what has arrived; empty at the end, nothing if one has to wait for it."""
         line = self.line
         assert line is not None
@@ -305,10 +305,10 @@ class ModelCall(msgspec.Struct, eq=False):
         self._size += len(chunk)
         if self._size > self._endpoint.max_response_bytes:
             limit = self._endpoint.max_response_bytes
-            raise self._broken(f"the answer is larger than {limit} bytes")
+            raise self._mark_broken(f"the answer is larger than {limit} bytes")
         return chunk
 
-    async def _next(self) -> bytes:
+    async def _take_next(self) -> bytes:
         """Wait for what arrives next, as long as that may take."""
         line = self.line
         assert line is not None
@@ -320,9 +320,9 @@ class ModelCall(msgspec.Struct, eq=False):
         try:
             await line.more()
         except _TRANSPORT_ERRORS as error:
-            raise self._lost(error) from None
+            raise self._make_lost(error) from None
         line.watchdog.rest()
-        return self._here() or b""
+        return self._find_here() or b""
 
     async def _drain(self, line: HttpConnection) -> None:
         """Read the rest, so that the connection can be used again; give up soon."""
@@ -345,7 +345,7 @@ class ModelCall(msgspec.Struct, eq=False):
                 return False
             if start.startswith(_FIELDS):
                 return True
-        error = self._broken(f"it answers with {kind or 'no content type'}, not with JSON")
+        error = self._mark_broken(f"it answers with {kind or 'no content type'}, not with JSON")
         error.context["content_type"] = kind
         raise error
 
@@ -360,7 +360,7 @@ class ModelCall(msgspec.Struct, eq=False):
         self._size -= len(start)
         return start.lstrip(_BLANKS)
 
-    async def _refused(self, line: HttpConnection) -> LLMError:
+    async def _make_refused(self, line: HttpConnection) -> LLMError:
         body = b""
         try:
             while len(body) < _ERROR_BODY and (chunk := await self._read()):
@@ -368,7 +368,7 @@ class ModelCall(msgspec.Struct, eq=False):
         except LLMError:
             # The status says enough; what was read of the body is a bonus.
             body = body[:_ERROR_BODY]
-        return refusal(
+        return make_refusal(
             self._endpoint,
             self._model,
             status=line.status,
@@ -377,38 +377,38 @@ class ModelCall(msgspec.Struct, eq=False):
             clock=self._clock,
         )
 
-    def _failed(self, data: bytes) -> LLMError:
-        error = failure_in_answer(self._endpoint, self._model, data)
+    def _tell_failed(self, data: bytes) -> LLMError:
+        error = find_failure_in_answer(self._endpoint, self._model, data)
         error.context.setdefault("request_id", self.request_id)
         return error
 
-    def _late(self, phase: str, limit_s: float) -> LLMTimeout:
+    def _make_timeout(self, phase: str, limit_s: float) -> LLMTimeout:
         return LLMTimeout(
             provider=self._endpoint.provider, model=self._model, phase=phase, limit_s=limit_s
         )
 
-    def _broken(self, detail: str) -> LLMProtocolError:
+    def _mark_broken(self, detail: str) -> LLMProtocolError:
         return LLMProtocolError(
             provider=self._endpoint.provider, detail=detail, request_id=self.request_id
         )
 
-    def _lost(self, error: Exception) -> LLMError:
+    def _make_lost(self, error: Exception) -> LLMError:
         """Say what became of a connection: cut by us because it was too slow, or broken."""
         if self.line is not None and self.line.watchdog.expired is not None:
-            return self._late(*self.line.watchdog.expired)
-        return self._unreachable(error)
+            return self._make_timeout(*self.line.watchdog.expired)
+        return self._report_unreachable(error)
 
-    def _unreachable(self, error: Exception) -> LLMConnectionError:
+    def _report_unreachable(self, error: Exception) -> LLMConnectionError:
         # The cause is not chained: it holds the request with its headers and address.
         return LLMConnectionError(
             provider=self._endpoint.provider,
             model=self._model,
-            detail=self._endpoint.scrub(_reason(error)),
+            detail=self._endpoint.scrub(_explain_reason(error)),
             request_id=self.request_id,
         )
 
 
-def _counted_here(counter: TokenCounter, request: ModelRequest, message: Message) -> Message:
+def _count_here(counter: TokenCounter, request: ModelRequest, message: Message) -> Message:
     """Return the message with tokens that were counted here, and say so in its metadata."""
     metadata = {**message.metadata, "usage": "estimate"}
     usage = counter.usage(request, message)
@@ -429,7 +429,7 @@ def _estimate(request: ModelRequest) -> int:
     return size // 4 + files * _FILE_TOKENS
 
 
-def _reason(error: Exception) -> str:
+def _explain_reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"the certificate of {error.host} is not trusted"
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -131,7 +131,7 @@ class Repeats(msgspec.Struct, eq=False):
 
         Those who listen get one delta in `out` for all of them: they arrived together.
         """
-        pieces = self._pieces(events[at:] if at else events)
+        pieces = self._split_pieces(events[at:] if at else events)
         if not pieces:
             return at
         self._failures = 0
@@ -203,12 +203,12 @@ class Repeats(msgspec.Struct, eq=False):
             at = stop
         self._end = event[at:]
 
-    def _pieces(self, events: list[bytes]) -> list[bytes]:
+    def _split_pieces(self, events: list[bytes]) -> list[bytes]:
         """Return the pieces of those events at the beginning that are repetitions."""
         found: list[bytes] = []
         if self._gaps:
             for event in events:
-                piece = self._across_gaps(event)
+                piece = self._find_across_gaps(event)
                 if piece is None:
                     break
                 found.append(piece)
@@ -227,7 +227,7 @@ class Repeats(msgspec.Struct, eq=False):
             return list(takewhile(_PIECE.fullmatch, found))
         return found
 
-    def _across_gaps(self, event: bytes) -> bytes | None:
+    def _find_across_gaps(self, event: bytes) -> bytes | None:
         """Return the piece, if nothing differs but what may differ."""
         if len(event) > _LONGEST:
             return None

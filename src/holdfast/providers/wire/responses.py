@@ -26,19 +26,19 @@ from holdfast.providers.wire.codec import (
     WireTranscript,
     call_input,
     check_file,
-    data_url,
     encode_json,
     inline_text,
     is_sendable_id,
     is_sendable_name,
-    result_text,
-    sent_id,
-    sent_name,
-    text_of,
+    make_data_url,
+    make_sent_id,
+    make_sent_name,
+    read_text_of,
+    render_result,
 )
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.responses_stream import PHASES, ResponsesDecoder
-from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.schema import close_schema, is_strict
 
 
 class ResponsesCodec:
@@ -64,7 +64,7 @@ class ResponsesCodec:
             detail = "the Responses API has no stop sequences"
             raise LLMBadRequest(provider=self._endpoint.provider, detail=detail)
         data, _ = self._transcript.pieces(request.messages)
-        settings = encode_json(self._settings(request, stream))
+        settings = encode_json(self._describe_settings(request, stream))
         return b"".join((b'{"input":[', data, b"],", settings[1:]))
 
     def decoder(self) -> ResponsesDecoder:
@@ -77,16 +77,16 @@ class ResponsesCodec:
         decoder.take_body(body)
         return decoder.finish()
 
-    def _settings(self, request: ModelRequest, stream: bool) -> JsonObject:
+    def _describe_settings(self, request: ModelRequest, stream: bool) -> JsonObject:
         made: JsonObject = {"model": self._info.model, "stream": stream, "store": False}
         if request.system:
             made["instructions"] = request.system
         if request.tools:
-            tools = self._tools.fragments((request.tools,), _tools)[0]
+            tools = self._tools.fragments((request.tools,), _render_tools)[0]
             made["tools"] = msgspec.Raw(tools.data)
-            made["tool_choice"] = _tool_choice(request.tool_choice)
+            made["tool_choice"] = _render_tool_choice(request.tool_choice)
         if request.output_schema is not None:
-            schema = closed_schema(request.output_schema)
+            schema = close_schema(request.output_schema)
             form = {"type": "json_schema", "name": request.output_name}
             made["text"] = {"format": {**form, "schema": schema, "strict": is_strict(schema)}}
         if request.temperature is not None:
@@ -118,18 +118,18 @@ class ResponsesCodec:
         """Return one message as bytes."""
         items: list[JsonObject]
         if message.role == "assistant":
-            items = self._assistant(message)
+            items = self._render_assistant(message)
         elif message.role == "tool":
-            items = [self._result(p) for p in message.parts if isinstance(p, ToolPart)]
+            items = [self._make_result(p) for p in message.parts if isinstance(p, ToolPart)]
         elif message.role == "system":
-            text = "\n".join(text_of(message.parts))
+            text = "\n".join(read_text_of(message.parts))
             items = [{"type": "message", "role": "developer", "content": text}]
         else:
-            content = self._content(message)
+            content = self._render_content(message)
             items = [{"type": "message", "role": "user", "content": content}] if content else []
         return Fragment(message.role, b",".join(encode_json(item) for item in items))
 
-    def _assistant(self, message: Message) -> list[JsonObject]:
+    def _render_assistant(self, message: Message) -> list[JsonObject]:
         is_ours = message.provider in ("", self._endpoint.provider)
         phases = message.metadata.get(PHASES)
         waiting = list(phases) if isinstance(phases, list | tuple) and is_ours else []
@@ -147,32 +147,32 @@ class ResponsesCodec:
                 items.append({"type": "message", "role": "assistant", "content": part.summary})
             elif isinstance(part, ToolPart):
                 arguments = encode_json(call_input(part)).decode()
-                name = part.tool if is_sendable_name(part.tool) else sent_name(part.tool)
-                call = {"type": "function_call", "call_id": _id_of(part), "name": name}
+                name = part.tool if is_sendable_name(part.tool) else make_sent_name(part.tool)
+                call = {"type": "function_call", "call_id": _get_id(part), "name": name}
                 items.append({**call, "arguments": arguments})
         return items
 
-    def _result(self, part: ToolPart) -> JsonObject:
-        text = result_text(part)
+    def _make_result(self, part: ToolPart) -> JsonObject:
+        text = render_result(part)
         output: str | list[JsonObject] = text
         if part.attachments:
             head = [{"type": "input_text", "text": text}] if text else []
-            output = [*head, *(self._file(file) for file in part.attachments)]
-        return {"type": "function_call_output", "call_id": _id_of(part), "output": output}
+            output = [*head, *(self._render_file(file) for file in part.attachments)]
+        return {"type": "function_call_output", "call_id": _get_id(part), "output": output}
 
-    def _content(self, message: Message) -> list[JsonObject]:
+    def _render_content(self, message: Message) -> list[JsonObject]:
         made: list[JsonObject] = []
         for part in message.parts:
             if isinstance(part, FilePart):
-                made.append(self._file(part))
+                made.append(self._render_file(part))
             else:
-                made.extend({"type": "input_text", "text": text} for text in text_of((part,)))
+                made.extend({"type": "input_text", "text": text} for text in read_text_of((part,)))
         return made
 
-    def _file(self, part: FilePart) -> JsonObject:
+    def _render_file(self, part: FilePart) -> JsonObject:
         check_file(self._endpoint.provider, part)
         if part.media_type.startswith("image/"):
-            return {"type": "input_image", "detail": "auto", "image_url": data_url(part)}
+            return {"type": "input_image", "detail": "auto", "image_url": make_data_url(part)}
         text = inline_text(part)
         if text is not None:
             return {"type": "input_text", "text": text}
@@ -181,15 +181,15 @@ class ResponsesCodec:
         return {
             "type": "input_file",
             "filename": part.name or "file",
-            "file_data": data_url(part),
+            "file_data": make_data_url(part),
         }
 
 
-def _id_of(part: ToolPart) -> str:
-    return part.call_id if is_sendable_id(part.call_id) else sent_id(part.call_id)
+def _get_id(part: ToolPart) -> str:
+    return part.call_id if is_sendable_id(part.call_id) else make_sent_id(part.call_id)
 
 
-def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
+def _render_tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     made: list[Any] = []
     for tool in tools:
         function = {"name": tool.name, "description": tool.description}
@@ -199,7 +199,7 @@ def _tools(tools: tuple[ToolSpec, ...]) -> Fragment:
     return Fragment("tools", encode_json(made))
 
 
-def _tool_choice(choice: str) -> str | JsonObject:
+def _render_tool_choice(choice: str) -> str | JsonObject:
     if choice in ("auto", "none", "required"):
         return choice
     return {"type": "function", "name": choice}

@@ -20,11 +20,11 @@ from holdfast.providers.wire.codec import (
     count,
     decode_object,
     decode_whole,
+    make_tool_part,
     split_usage,
-    tool_part,
 )
 from holdfast.providers.wire.endpoint import Endpoint
-from holdfast.providers.wire.failures import failure_in_answer
+from holdfast.providers.wire.failures import find_failure_in_answer
 from holdfast.providers.wire.repeats import Repeats
 
 PHASES = "phases"
@@ -112,7 +112,7 @@ class ResponsesDecoder:
             try:
                 parsed = _decode(event)
             except UNREADABLE:
-                parsed = self._halves.decode(_decode, event, self._unreadable)
+                parsed = self._halves.decode(_decode, event, self._report_unreadable)
             self._take(parsed, event, out)
             if self.done:
                 return
@@ -124,9 +124,9 @@ class ResponsesDecoder:
         try:
             response = decode_whole(_decode_body, body)
         except UNREADABLE as error:
-            raise self._unreadable(error) from None
+            raise self._report_unreadable(error) from None
         if response.output is None or response.status in ("failed", "cancelled"):
-            raise failure_in_answer(self._endpoint, self._model, body)
+            raise find_failure_in_answer(self._endpoint, self._model, body)
         if response.status in ("in_progress", "queued"):
             detail = f"the answer is still {response.status}"
             raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
@@ -148,9 +148,9 @@ class ResponsesDecoder:
         calls = 0
         for item in items:
             if item.type == "message":
-                refused = _texts(item, parts, phases) or refused
+                refused = _has_texts(item, parts, phases) or refused
             elif item.type == "reasoning":
-                parts.append(_reasoning(item))
+                parts.append(_read_reasoning(item))
             elif item.type == "function_call":
                 calls += 1
                 self._bound(calls)
@@ -158,7 +158,7 @@ class ResponsesDecoder:
         return Answer(
             parts=tuple(parts),
             stop_reason=_stop_reason(closing, refused, calls),
-            usage=_usage(closing.usage),
+            usage=_read_usage(closing.usage),
             response_id=closing.id or "",
             model=closing.model or "",
             metadata={PHASES: phases} if any(phases) else {},
@@ -167,7 +167,7 @@ class ResponsesDecoder:
     def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
         kind = event.type
         if kind in _FAILURES or event.error != _NOTHING or not kind:
-            raise failure_in_answer(self._endpoint, self._model, data)
+            raise find_failure_in_answer(self._endpoint, self._model, data)
         if kind in _ENDS and event.response is not None:
             self._closing = event.response
             self.done = True
@@ -183,11 +183,11 @@ class ResponsesDecoder:
             self._items[event.output_index] = event.item
         elif event.delta:
             self.begun = True
-            delta = self._delta(event) if out is not None else None
+            delta = self._make_delta(event) if out is not None else None
             if out is not None and delta is not None:
                 out.append(delta(event.delta))
 
-    def _delta(self, event: _Event) -> Callable[[str], Delta] | None:
+    def _make_delta(self, event: _Event) -> Callable[[str], Delta] | None:
         """Return what makes a delta of an event's piece; none if nobody is to hear it."""
         if event.type in _TEXT:
             return TextDelta
@@ -200,36 +200,38 @@ class ResponsesDecoder:
 
     def _learn(self, parsed: _Event, event: bytes) -> None:
         """Prepare to pass over events like this one; the closing event holds it all."""
-        if _piece_of(parsed):
-            delta = self._delta(parsed)
-            self._repeats.learn(event, "delta", _piece_in, target=None, delta=delta)
+        if _read_piece_of(parsed):
+            delta = self._make_delta(parsed)
+            self._repeats.learn(event, "delta", _read_piece, target=None, delta=delta)
 
     def _call(self, item: _Item) -> Part:
         arguments = item.arguments or ""
         if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
-        return tool_part(self._endpoint.provider, item.call_id or "", item.name or "", arguments)
+        return make_tool_part(
+            self._endpoint.provider, item.call_id or "", item.name or "", arguments
+        )
 
     def _bound(self, number: int) -> None:
         if number > MAX_TOOL_CALLS:
             detail = f"it has more than {MAX_TOOL_CALLS} items"
             raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
 
-    def _unreadable(self, error: Exception) -> LLMError:
+    def _report_unreadable(self, error: Exception) -> LLMError:
         detail = f"a piece is no event of the Responses API ({type(error).__name__})"
         return LLMProtocolError(provider=self._endpoint.provider, detail=detail)
 
 
-def _piece_of(event: _Event) -> str | None:
+def _read_piece_of(event: _Event) -> str | None:
     """Return the piece of an event that adds nothing else; it comes again as a whole."""
     return event.delta if event.type.endswith(".delta") else None
 
 
-def _piece_in(event: bytes) -> str | None:
-    return _piece_of(_decode(event))
+def _read_piece(event: bytes) -> str | None:
+    return _read_piece_of(_decode(event))
 
 
-def _texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
+def _has_texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
     """Add a message's text; say whether the model refused."""
     refused = False
     pieces = []
@@ -243,7 +245,7 @@ def _texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
     return refused
 
 
-def _reasoning(item: _Item) -> ReasoningPart:
+def _read_reasoning(item: _Item) -> ReasoningPart:
     shown = item.summary or item.content or ()
     return ReasoningPart(
         text="\n\n".join(content.text for content in shown if content.text),
@@ -261,11 +263,11 @@ def _stop_reason(closing: _Response, refused: bool, calls: int) -> str:
     return "tool_calls" if calls else "stop"
 
 
-def _usage(raw: msgspec.Raw) -> TokenUsage | None:
+def _read_usage(raw: msgspec.Raw) -> TokenUsage | None:
     data = decode_object(raw)
     if data is None:
         return None
-    into, out = _details(data, "input"), _details(data, "output")
+    into, out = _read_details(data, "input"), _read_details(data, "output")
     return split_usage(
         count(data.get("input_tokens")),
         count(data.get("output_tokens")),
@@ -275,6 +277,6 @@ def _usage(raw: msgspec.Raw) -> TokenUsage | None:
     )
 
 
-def _details(data: JsonObject, which: str) -> JsonObject:
+def _read_details(data: JsonObject, which: str) -> JsonObject:
     details = data.get(f"{which}_tokens_details")
     return details if isinstance(details, dict) else {}

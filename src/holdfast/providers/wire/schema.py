@@ -8,7 +8,7 @@ _NAMED = ("properties", "$defs", "definitions", "patternProperties")
 _LITERAL = ("enum", "const", "default", "examples")
 
 
-def closed_schema(schema: JsonObject) -> JsonObject:
+def close_schema(schema: JsonObject) -> JsonObject:
     """Return a schema whose objects take no unknown fields.
 
     Every API demands that of guaranteed output; an object that says itself what it
@@ -17,9 +17,9 @@ def closed_schema(schema: JsonObject) -> JsonObject:
     made: JsonObject = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            made[key] = {name: _closed(item) for name, item in value.items()}
+            made[key] = {name: _close(item) for name, item in value.items()}
         else:
-            made[key] = value if key in _LITERAL else _closed(value)
+            made[key] = value if key in _LITERAL else _close(value)
     if _is_object(schema):
         made.setdefault("additionalProperties", False)
     return made
@@ -38,20 +38,20 @@ def is_strict(schema: JsonObject) -> bool:
         if key in _LITERAL:
             continue
         nodes = value.values() if key in _NAMED and isinstance(value, dict) else [value]
-        if not all(_strict(node) for node in nodes):
+        if not all(_is_strict(node) for node in nodes):
             return False
     return True
 
 
-def _closed(node: object) -> object:
+def _close(node: object) -> object:
     if isinstance(node, list):
-        return [_closed(item) for item in node]
-    return closed_schema(node) if isinstance(node, dict) else node
+        return [_close(item) for item in node]
+    return close_schema(node) if isinstance(node, dict) else node
 
 
-def _strict(node: object) -> bool:
+def _is_strict(node: object) -> bool:
     if isinstance(node, list):
-        return all(_strict(item) for item in node)
+        return all(_is_strict(item) for item in node)
     return is_strict(node) if isinstance(node, dict) else True
 
 

@@ -61,7 +61,7 @@ class SseParser(msgspec.Struct, eq=False):
             if b"".join(events).find(b"\n") < 0:
                 # The common case: each event is one line of data.
                 return events
-        return self._events(chunk[:stop]) if stop >= 0 else []
+        return self._iterate_events(chunk[:stop]) if stop >= 0 else []
 
     def flush(self) -> list[bytes]:
         """Return the event that the end of the stream left open, if it has data.
@@ -74,7 +74,7 @@ class SseParser(msgspec.Struct, eq=False):
         self._buffer.clear()
         return events
 
-    def _events(self, chunk: bytes) -> list[bytes]:
+    def _iterate_events(self, chunk: bytes) -> list[bytes]:
         """Return the data of all events in `chunk`, whatever else is there."""
         events: list[bytes] = []
         for block in chunk.split(_END):

@@ -19,10 +19,10 @@ from holdfast.sandbox.launcher.landlock import (
     SCOPE_VERSION,
     TRUNCATE_VERSION,
     Ruleset,
-    landlock_version,
+    read_landlock_version,
 )
 from holdfast.sandbox.launcher.mounts import Tree, arrange_view, cover, mount_own_proc, pin
-from holdfast.sandbox.launcher.seccomp import build_filter, load_filter, network_families
+from holdfast.sandbox.launcher.seccomp import build_filter, list_network_families, load_filter
 
 _LAST_CAPABILITY = 63
 _CAPABILITY_VERSION = 0x2008_0522
@@ -46,7 +46,7 @@ class ThreadConfinement:
         self._level: str = config["level"]
         self._has_network: bool = config["network"]
         self._is_init = is_init
-        self._version = landlock_version()
+        self._version = read_landlock_version()
         self.uid, self.gid = os.geteuid(), os.getegid()
         self._is_lent = False
         self._has_view = bool(namespaces)
@@ -58,7 +58,7 @@ class ThreadConfinement:
         self._check()
         is_alone = "user" in namespaces or self.uid == config["uid"]
         _set_limits(config["limits"], uid=self.uid, is_alone=is_alone)
-        self._ruleset = self._rules() if self._level == "landlock" else None
+        self._ruleset = self._make_rules() if self._level == "landlock" else None
         scratch, target = config["scratch"]
         self.wrapper = [
             (target if self._has_view else scratch) if one == "@scratch" else one
@@ -81,11 +81,11 @@ class ThreadConfinement:
         if self._level == "none":
             return b""
         if self._level == "bubblewrap":
-            families = network_families(has_network=self._has_network, has_unix=True)
+            families = list_network_families(has_network=self._has_network, has_unix=True)
             return build_filter(families=families, has_own_ipc=True)
         # Landlock does not see connections to sockets in the file system, and behind one
         # may be a daemon with more rights: no sockets of this kind at all.
-        families = network_families(has_network=self._has_network, has_unix=False)
+        families = list_network_families(has_network=self._has_network, has_unix=False)
         is_scoped = self._version >= SCOPE_VERSION or self._is_init or self._was_root
         protected = (os.getpid(), thread) if is_scoped else ()
         return build_filter(
@@ -179,7 +179,7 @@ class ThreadConfinement:
                 f"changes, and {kept[0]} must be; move it out of the workspace"
             )
 
-    def _rules(self) -> Ruleset:
+    def _make_rules(self) -> Ruleset:
         rules = Ruleset(has_network=self._has_network)
         for path in self._config["system"]:
             rules.allow(path, can_write=False)
@@ -209,7 +209,7 @@ def _set_limits(limits: dict[str, int], *, uid: int, is_alone: bool) -> None:
     """Set what holds for every process from here on; a limit of 0 is none."""
     processes = limits["processes"]
     if processes and not is_alone:
-        processes += _tasks_of(uid)
+        processes += _count_tasks(uid)
     wanted = [
         (resource.RLIMIT_CPU, limits["cpu_s"]),
         (resource.RLIMIT_AS, limits["memory_bytes"]),
@@ -225,7 +225,7 @@ def _set_limits(limits: dict[str, int], *, uid: int, is_alone: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _tasks_of(uid: int) -> int:
+def _count_tasks(uid: int) -> int:
     """How many threads a user has, since they count against its limit of processes."""
     count = 0
     for name in os.listdir("/proc"):

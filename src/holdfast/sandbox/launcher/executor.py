@@ -64,10 +64,10 @@ class Executor:
             connector = pipeline["connector"]
             if (connector == "&&" and code) or (connector == "||" and not code):
                 continue
-            code = self._pipeline(pipeline["commands"])
+            code = self._run_pipeline(pipeline["commands"])
         return code
 
-    def _pipeline(self, commands: list[dict[str, Any]]) -> int:
+    def _run_pipeline(self, commands: list[dict[str, Any]]) -> int:
         if len(commands) == 1 and commands[0]["argv"][0] == "cd":
             return self._change_directory(commands[0])
         children: list[tuple[int, int]] = []
@@ -91,7 +91,7 @@ class Executor:
         opened: list[int] = []
         try:
             for one in command["redirections"]:
-                fds[one["fd"]] = self._redirected(one, fds, opened)
+                fds[one["fd"]] = self._redirect(one, fds, opened)
             return self._spawn(argv, command["environment"], fds), 0
         except _CannotOpenError as error:
             self._complain(f"{argv[0]}: {error}")
@@ -115,7 +115,7 @@ class Executor:
         if self._wrapper:
             program = self._wrapper[0]
             _require(argv[0], environment["PATH"])
-            reader = _piped(self._filter)
+            reader = _pipe(self._filter)
             actions.append((os.POSIX_SPAWN_DUP2, reader, _FILTER_FD))
             full = [*self._wrapper, "--chdir", self._directory, "--", *argv]
         try:
@@ -132,7 +132,7 @@ class Executor:
             if reader != -1:
                 os.close(reader)
 
-    def _redirected(self, one: dict[str, Any], fds: dict[int, int], opened: list[int]) -> int:
+    def _redirect(self, one: dict[str, Any], fds: dict[int, int], opened: list[int]) -> int:
         if one["mode"] == "duplicate":
             return fds[one["source_fd"]]
         if one["path"] == os.devnull:
@@ -190,7 +190,7 @@ def _wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _piped(data: bytes) -> int:
+def _pipe(data: bytes) -> int:
     """A descriptor from which the data can be read once; it fits the pipe."""
     reader, writer = os.pipe()
     os.write(writer, data)

@@ -138,7 +138,7 @@ CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
 
 
-def number(name: str) -> int:
+def compute_number(name: str) -> int:
     """The number of a system call on this machine; -1 if it has none."""
     x86, arm = NUMBERS[name]
     return x86 if platform.machine() == "x86_64" else arm
@@ -154,7 +154,7 @@ class Kernel:
     def call(self, name: str, *arguments: object) -> int:
         """Make a system call; integers are passed as longs."""
         wide = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-        result: int = self._libc.syscall(ctypes.c_long(number(name)), *wide)
+        result: int = self._libc.syscall(ctypes.c_long(compute_number(name)), *wide)
         if result == -1:
             code = ctypes.get_errno()
             raise OSError(code, f"{name}: {os.strerror(code)}")
@@ -176,4 +176,4 @@ class Kernel:
 
 KERNEL = Kernel()
 
-__all__ = ["ARCHITECTURES", "KERNEL", "NUMBERS", "Kernel", "number"]
+__all__ = ["ARCHITECTURES", "KERNEL", "NUMBERS", "Kernel", "compute_number"]

@@ -37,7 +37,7 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
 
 
-def landlock_version() -> int:
+def read_landlock_version() -> int:
     """The version of the kernel's interface; 0 if there is none."""
     try:
         return KERNEL.call("landlock_create_ruleset", None, 0, _VERSION_QUERY)
@@ -50,7 +50,7 @@ class Ruleset:
 
     def __init__(self, *, has_network: bool) -> None:
         """Forbid everything that this kernel can forbid."""
-        version = landlock_version()
+        version = read_landlock_version()
         self._handled = _ALL_OF_FIRST
         for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE)):
             self._handled |= right if version >= since else 0
@@ -80,4 +80,10 @@ class Ruleset:
         KERNEL.call("landlock_restrict_self", self._fd, 0)
 
 
-__all__ = ["NETWORK_VERSION", "SCOPE_VERSION", "TRUNCATE_VERSION", "Ruleset", "landlock_version"]
+__all__ = [
+    "NETWORK_VERSION",
+    "SCOPE_VERSION",
+    "TRUNCATE_VERSION",
+    "Ruleset",
+    "read_landlock_version",
+]

@@ -86,7 +86,7 @@ class Tree:
 
     def lend(self, uid: int, gid: int) -> None:
         """Let files of root look like files of this user, both ways."""
-        user_fd = _user_namespace(uid, gid)
+        user_fd = _enter_user_namespace(uid, gid)
         try:
             _set_attributes(self._fd, "", _AT_EMPTY_PATH, _ID_MAPPED, user_fd)
         finally:
@@ -152,7 +152,7 @@ def _make_reachable(target: str, uid: int, *, is_directory: bool) -> None:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
 
 
-def _user_namespace(uid: int, gid: int) -> int:
+def _enter_user_namespace(uid: int, gid: int) -> int:
     """Open a user namespace in which root is this user and the others are themselves."""
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
@@ -167,8 +167,8 @@ def _user_namespace(uid: int, gid: int) -> int:
         os.close(ready[1])
         if os.read(ready[0], 1) != b"1":
             raise OSError(1, "no user namespace")
-        _write(f"/proc/{child}/uid_map", _swapped(uid))
-        _write(f"/proc/{child}/gid_map", _swapped(gid))
+        _write(f"/proc/{child}/uid_map", _swap(uid))
+        _write(f"/proc/{child}/gid_map", _swap(gid))
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         for fd in (ready[0], *go):
@@ -177,7 +177,7 @@ def _user_namespace(uid: int, gid: int) -> int:
         os.waitpid(child, 0)
 
 
-def _swapped(number: int) -> str:
+def _swap(number: int) -> str:
     """Root is the number; all others are themselves; files of the number are nobody's."""
     return f"0 {number} 1\n1 1 {number - 1}\n{number + 1} {number + 1} {_IDS - number - 1}\n"
 

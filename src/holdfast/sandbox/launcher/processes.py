@@ -21,7 +21,7 @@ def end_all(*, is_init: bool) -> None:
         return
     stopped: set[int] = set()
     for _ in range(_MOST_SWEEPS):
-        found = _descendants() - stopped
+        found = _list_descendants() - stopped
         if not found:
             break
         for pid in found:
@@ -44,11 +44,11 @@ def reap_all(*, is_init: bool) -> None:
                 os.waitpid(-1, 0)
 
 
-def _descendants() -> set[int]:
+def _list_descendants() -> set[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            parent = _parent(name)
+            parent = _find_parent(name)
             if parent:
                 children.setdefault(parent, []).append(int(name))
     found: set[int] = set()
@@ -60,7 +60,7 @@ def _descendants() -> set[int]:
     return found
 
 
-def _parent(pid: str) -> int:
+def _find_parent(pid: str) -> int:
     """The parent of a process that still runs, or 0."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:

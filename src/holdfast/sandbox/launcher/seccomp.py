@@ -21,7 +21,7 @@ from holdfast.sandbox.launcher.kernel import (
     CLONE_NEWUSER,
     CLONE_NEWUTS,
     KERNEL,
-    number,
+    compute_number,
 )
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -80,41 +80,50 @@ class Filter:
         """Start with the checks of the architecture."""
         machine = platform.machine()
         self._code = [
-            _instruction(_LOAD, _ARCHITECTURE_AT),
-            _instruction(_EQUAL, ARCHITECTURES[machine], 1, 0),
-            _instruction(_RETURN, _KILL),
-            _instruction(_LOAD, _NUMBER_AT),
+            _encode_instruction(_LOAD, _ARCHITECTURE_AT),
+            _encode_instruction(_EQUAL, ARCHITECTURES[machine], 1, 0),
+            _encode_instruction(_RETURN, _KILL),
+            _encode_instruction(_LOAD, _NUMBER_AT),
         ]
         if machine == "x86_64":
             self._code += [
-                _instruction(_AT_LEAST, _X32, 0, 1),
-                _instruction(_RETURN, _ERRNO | _ENOSYS),
+                _encode_instruction(_AT_LEAST, _X32, 0, 1),
+                _encode_instruction(_RETURN, _ERRNO | _ENOSYS),
             ]
 
     def deny(self, name: str, error: int = _EPERM) -> None:
         """Let a call fail."""
-        if number(name) >= 0:
+        if compute_number(name) >= 0:
             self._code += [
-                _instruction(_EQUAL, number(name), 0, 1),
-                _instruction(_RETURN, _ERRNO | error),
+                _encode_instruction(_EQUAL, compute_number(name), 0, 1),
+                _encode_instruction(_RETURN, _ERRNO | error),
             ]
 
     def deny_if(self, name: str, argument: int, values: list[int]) -> None:
         """Let a call fail if an argument has one of these values."""
         body: list[bytes] = []
         for value in values:
-            body += [_instruction(_EQUAL, value, 0, 1), _instruction(_RETURN, _ERRNO | _EPERM)]
-        self._when(name, argument, body)
+            body += [
+                _encode_instruction(_EQUAL, value, 0, 1),
+                _encode_instruction(_RETURN, _ERRNO | _EPERM),
+            ]
+        self._format_when(name, argument, body)
 
     def deny_unless(self, name: str, argument: int, values: list[int]) -> None:
         """Let a call fail unless an argument has one of these values."""
-        body = [_instruction(_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)]
-        self._when(name, argument, [*body, _instruction(_RETURN, _ERRNO | _EPERM)])
+        body = [
+            _encode_instruction(_EQUAL, value, len(values) - at, 0)
+            for at, value in enumerate(values)
+        ]
+        self._format_when(name, argument, [*body, _encode_instruction(_RETURN, _ERRNO | _EPERM)])
 
     def deny_if_bits(self, name: str, argument: int, bits: int) -> None:
         """Let a call fail if an argument has any of these bits."""
-        body = [_instruction(_ANY_BIT, bits, 0, 1), _instruction(_RETURN, _ERRNO | _EPERM)]
-        self._when(name, argument, body)
+        body = [
+            _encode_instruction(_ANY_BIT, bits, 0, 1),
+            _encode_instruction(_RETURN, _ERRNO | _EPERM),
+        ]
+        self._format_when(name, argument, body)
 
     def deny_if_bits_with(self, name: str, flags: tuple[int, int], bits: tuple[int, int]) -> None:
         """Let a call fail if an argument has any of some flags and another any of some bits.
@@ -122,38 +131,38 @@ class Filter:
         Both are pairs of the argument's place and the bits.
         """
         body = [
-            _instruction(_ANY_BIT, flags[1], 0, 3),
-            _instruction(_LOAD, _ARGUMENTS_AT + 8 * bits[0]),
-            _instruction(_ANY_BIT, bits[1], 0, 1),
-            _instruction(_RETURN, _ERRNO | _EPERM),
+            _encode_instruction(_ANY_BIT, flags[1], 0, 3),
+            _encode_instruction(_LOAD, _ARGUMENTS_AT + 8 * bits[0]),
+            _encode_instruction(_ANY_BIT, bits[1], 0, 1),
+            _encode_instruction(_RETURN, _ERRNO | _EPERM),
         ]
-        self._when(name, flags[0], body)
+        self._format_when(name, flags[0], body)
 
     def deny_unless_null(self, name: str, argument: int) -> None:
         """Let a call fail unless a pointer is null."""
         at = _ARGUMENTS_AT + 8 * argument
         body = [
-            _instruction(_EQUAL, 0, 0, 2),
-            _instruction(_LOAD, at + 4),
-            _instruction(_EQUAL, 0, 1, 0),
-            _instruction(_RETURN, _ERRNO | _EPERM),
+            _encode_instruction(_EQUAL, 0, 0, 2),
+            _encode_instruction(_LOAD, at + 4),
+            _encode_instruction(_EQUAL, 0, 1, 0),
+            _encode_instruction(_RETURN, _ERRNO | _EPERM),
         ]
-        self._when(name, argument, body)
+        self._format_when(name, argument, body)
 
-    def assembled(self) -> bytes:
+    def assemble_parts(self) -> bytes:
         """The program as the kernel takes it."""
-        return b"".join([*self._code, _instruction(_RETURN, _ALLOW)])
+        return b"".join([*self._code, _encode_instruction(_RETURN, _ALLOW)])
 
-    def _when(self, name: str, argument: int, body: list[bytes]) -> None:
+    def _format_when(self, name: str, argument: int, body: list[bytes]) -> None:
         """Run the body on the lower half of an argument; the kernel takes these as ints."""
-        if number(name) < 0:
+        if compute_number(name) < 0:
             return
         body = [
-            _instruction(_LOAD, _ARGUMENTS_AT + 8 * argument),
+            _encode_instruction(_LOAD, _ARGUMENTS_AT + 8 * argument),
             *body,
-            _instruction(_LOAD, _NUMBER_AT),
+            _encode_instruction(_LOAD, _NUMBER_AT),
         ]
-        self._code += [_instruction(_EQUAL, number(name), 0, len(body)), *body]
+        self._code += [_encode_instruction(_EQUAL, compute_number(name), 0, len(body)), *body]
 
 
 def build_filter(
@@ -197,7 +206,7 @@ def build_filter(
     elif protected:
         for name in _SIGNALS:
             program.deny_if(name, 0, list(protected))
-    return program.assembled()
+    return program.assemble_parts()
 
 
 def _deny_privileged_modes(program: Filter) -> None:
@@ -213,7 +222,7 @@ def _deny_privileged_modes(program: Filter) -> None:
     program.deny("openat2", _ENOSYS)
 
 
-def network_families(*, has_network: bool, has_unix: bool) -> list[int]:
+def list_network_families(*, has_network: bool, has_unix: bool) -> list[int]:
     """The socket families of a profile; netlink is how programs list interfaces."""
     families = [int(socket.AF_UNIX)] if has_unix else []
     if has_network:
@@ -232,8 +241,8 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
 
 
-def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _encode_instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("HBBI", code, if_true, if_false, value)
 
 
-__all__ = ["Filter", "build_filter", "load_filter", "network_families"]
+__all__ = ["Filter", "build_filter", "list_network_families", "load_filter"]

@@ -78,18 +78,18 @@ def builtin_tools(
     def web() -> Tool:
         from holdfast.tools.builtin import search  # noqa: PLC0415 - first use
 
-        return search.websearch_tool(web_search or search.NoSearch("websearch"))
+        return search.make_websearch_tool(web_search or search.NoSearch("websearch"))
 
     def code() -> Tool:
         from holdfast.tools.builtin import search  # noqa: PLC0415 - first use
 
-        return search.codesearch_tool(code_search or search.NoSearch("codesearch"))
+        return search.make_codesearch_tool(code_search or search.NoSearch("codesearch"))
 
     def lsp_() -> Tool:
         from holdfast.tools.builtin import lsp  # noqa: PLC0415 - first use
         from holdfast.tools.lsp import LanguageServers  # noqa: PLC0415 - first use
 
-        return lsp.lsp_tool(language_servers or LanguageServers())
+        return lsp.make_lsp_tool(language_servers or LanguageServers())
 
     makers: dict[str, Callable[[], Tool]] = {
         name: functools.partial(load_tool, name) for name in _FILES

@@ -14,7 +14,7 @@ from holdfast.tools.definition import tool
 from holdfast.tools.encoding import decode_file
 from holdfast.tools.file_walk import FileWalk
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import paths_target
+from holdfast.tools.target import make_paths_target
 
 MAX_FILE_BYTES = 1024 * 1024
 _MAX_SHOWN_LINES = 12
@@ -51,7 +51,7 @@ Language = Literal[
     effect="read",
     tags=("files", "search", "code"),
     labels=("private",),
-    target=paths_target("paths"),
+    target=make_paths_target("paths"),
     timeout_s=90,
 )
 async def ast_grep_search(
@@ -74,10 +74,10 @@ async def ast_grep_search(
 def _search(
     context: ToolContext, pattern: str, language: str, paths: list[str], limit: int
 ) -> ToolResult:
-    parse = _parser()
+    parse = _make_parser()
     found: list[str] = []
     files = 0
-    for path in sorted(set(_paths(context, paths, _ENDINGS[language]))):
+    for path in sorted(set(_list_paths(context, paths, _ENDINGS[language]))):
         if context.cancellation.is_cancelled or len(found) > limit:
             break
         try:
@@ -85,8 +85,8 @@ def _search(
         except HoldfastError:
             continue  # gone, binary, too large, or not ours to read
         files += 1
-        for node in _matches(parse, text, language, pattern):
-            found.append(_shown(path, node))
+        for node in _list_matches(parse, text, language, pattern):
+            found.append(_render(path, node))
             if len(found) > limit:
                 break
     lines = found[:limit] or [f"Nothing matches in {files} {language} files."]
@@ -99,14 +99,14 @@ def _search(
     )
 
 
-def _parser() -> Any:  # noqa: ANN401 - the package has no types
+def _make_parser() -> Any:  # noqa: ANN401 - the package has no types
     try:
         return importlib.import_module("ast_grep_py").SgRoot
     except ImportError as error:
         raise MissingExtra(what="ast_grep_search", package="ast-grep-py", extra="code") from error
 
 
-def _paths(context: ToolContext, paths: list[str], endings: tuple[str, ...]) -> Iterator[str]:
+def _list_paths(context: ToolContext, paths: list[str], endings: tuple[str, ...]) -> Iterator[str]:
     for path in paths:
         info = context.workspace.stat(path)
         if info.kind == "file":
@@ -120,7 +120,7 @@ def _paths(context: ToolContext, paths: list[str], endings: tuple[str, ...]) -> 
                 yield entry.path
 
 
-def _matches(parse: Any, text: str, language: str, pattern: str) -> list[Any]:  # noqa: ANN401 - the package has no types
+def _list_matches(parse: Any, text: str, language: str, pattern: str) -> list[Any]:  # noqa: ANN401 - the package has no types
     try:
         return list(parse(text, language).root().find_all(pattern=pattern))
     except RuntimeError as error:
@@ -128,7 +128,7 @@ def _matches(parse: Any, text: str, language: str, pattern: str) -> list[Any]:  
         raise TellModel(f"{pattern!r} is no {language} pattern: {reason}") from error
 
 
-def _shown(path: str, node: Any) -> str:  # noqa: ANN401 - the package has no types
+def _render(path: str, node: Any) -> str:  # noqa: ANN401 - the package has no types
     span = node.range()
     lines = node.text().splitlines()
     if len(lines) > _MAX_SHOWN_LINES:

@@ -10,7 +10,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.result import ToolResult
 from holdfast.tools.services import Command, CommandResult
-from holdfast.tools.target import command_target
+from holdfast.tools.target import make_command_target
 
 _STOPPED = {
     "timeout": "stopped: it did not end within {limit} s",
@@ -22,7 +22,7 @@ _STOPPED = {
     effect="unsafe",
     tags=("commands",),
     labels=("private",),
-    target=command_target("command"),
+    target=make_command_target("command"),
     timeout_s=660,
 )
 async def bash(
@@ -40,7 +40,7 @@ async def bash(
     context.check_still_mine()
     result = await context.commands.run(Command(text=command, directory=workdir, timeout_s=timeout))
     return ToolResult(
-        _shown(result, timeout),
+        _render(result, timeout),
         title=description or command.partition("\n")[0][:80],
         metadata={
             "exit_code": result.exit_code,
@@ -52,7 +52,7 @@ async def bash(
     )
 
 
-def _shown(result: CommandResult, limit: float) -> str:
+def _render(result: CommandResult, limit: float) -> str:
     parts = [result.stdout.rstrip("\n")] if result.stdout else []
     if result.stderr:
         parts.append(f"[stderr]\n{result.stderr.rstrip()}")

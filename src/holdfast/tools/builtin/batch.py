@@ -40,11 +40,11 @@ async def batch(
     """
     allowed = [call for call in tool_calls if not _is_batch(call.tool)]
     made = iter(await context.nested.run([(call.tool, call.parameters) for call in allowed]))
-    results = [_refused(call) if _is_batch(call.tool) else next(made) for call in tool_calls]
+    results = [_make_refused(call) if _is_batch(call.tool) else next(made) for call in tool_calls]
     done = sum(part.state == "completed" for part in results)
     total = len(results)
     return ToolResult(
-        "\n\n".join(_shown(number, total, part) for number, part in enumerate(results, 1)),
+        "\n\n".join(_render(number, total, part) for number, part in enumerate(results, 1)),
         title=f"{done} of {total} calls succeeded",
         metadata={
             "succeeded": done,
@@ -60,13 +60,13 @@ def _is_batch(name: str) -> bool:
     return name.partition("@")[0].replace("_", "").replace("-", "").lower() == "batch"
 
 
-def _refused(call: BatchCall) -> ToolPart:
+def _make_refused(call: BatchCall) -> ToolPart:
     return ToolPart(
         call_id="", tool=call.tool, state="error", error="A batch cannot contain a batch."
     )
 
 
-def _shown(number: int, total: int, part: ToolPart) -> str:
+def _render(number: int, total: int, part: ToolPart) -> str:
     is_done = part.state == "completed"
     text = part.output if is_done else part.error
     return f"[{number}/{total}] {part.tool}: {'done' if is_done else 'failed'}\n{text}"

@@ -19,7 +19,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.edits import replace_exactly
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 
 async def _prepare(arguments: Mapping[str, Any], context: ToolContext) -> JsonObject:
@@ -37,7 +37,7 @@ async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
     preview=_preview,
     tags=("files",),
     labels=("private",),
-    target=path_target("file_path"),
+    target=make_path_target("file_path"),
     timeout_s=60,
 )
 async def edit(

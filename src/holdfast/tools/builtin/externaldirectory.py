@@ -25,7 +25,7 @@ class _Granted(msgspec.Struct):
     is_writable: bool = False
 
 
-def _directory(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
+def _list_directory_targets(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
     # The real path, so that a rule for one directory cannot be met by a link to another.
     return (posixpath.realpath(str(arguments.get("path", ""))),)
 
@@ -34,7 +34,7 @@ def _directory(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[
     effect="idempotent",
     permission="ask",
     tags=("files",),
-    target=Target(kind="path", resolve=_directory),
+    target=Target(kind="path", resolve=_list_directory_targets),
 )
 async def externaldirectory(
     path: Annotated[str, Field(pattern="^/", description="Absolute path of the directory")],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import FileMissing, HoldfastError
 from holdfast.sandbox import FileChange
 from holdfast.tools.context import ToolContext
-from holdfast.tools.diffs import unified_diff
+from holdfast.tools.diffs import make_unified_diff
 from holdfast.tools.effects import Intent, Reconciliation
 from holdfast.tools.encoding import decode_file, encode_file
 from holdfast.tools.result import ToolResult
@@ -28,17 +28,17 @@ def on_text(path: str, change: Callable[[str], str]) -> Callable[[bytes | None],
 
 def describe_change(change: FileChange, verb: str) -> ToolResult:
     """The result of a change: a sentence, a diff, and hashes for programs."""
-    before = _shown(change.before or b"", change.path)
-    after = _shown(change.after, change.path)
+    before = _render(change.before or b"", change.path)
+    after = _render(change.after, change.path)
     metadata: JsonObject = {
         "path": change.path,
         "is_new": change.before is None,
-        "before_hash": sha256_hex(change.before) if change.before is not None else "",
-        "after_hash": sha256_hex(change.after),
+        "before_hash": hash_sha256(change.before) if change.before is not None else "",
+        "after_hash": hash_sha256(change.after),
     }
     if before is None or after is None:
         return ToolResult(f"{verb} {change.path}.", title=change.path, metadata=metadata)
-    diff = unified_diff(before, after, change.path)
+    diff = make_unified_diff(before, after, change.path)
     metadata |= {"diff": diff.text, "added": diff.added, "removed": diff.removed}
     counts = f"+{diff.added} -{diff.removed}" if diff.text else "no change"
     text = f"{verb} {change.path} ({counts}).\n{diff.text}".rstrip()
@@ -52,7 +52,7 @@ async def note_change(
 
     def compute() -> JsonObject:
         before = context.workspace.read(path)
-        return {"before": sha256_hex(before), "after": sha256_hex(change(before))}
+        return {"before": hash_sha256(before), "after": hash_sha256(change(before))}
 
     return await context.look(compute)
 
@@ -68,10 +68,10 @@ async def preview_change(
         except FileMissing:
             before = None
         after = change(before)
-        shown = _shown(before or b"", path), _shown(after, path)
+        shown = _render(before or b"", path), _render(after, path)
         if shown[0] is None or shown[1] is None:
             return f"{path} is no text: {len(before or b'')} bytes become {len(after)}."
-        return unified_diff(shown[0], shown[1], path).text
+        return make_unified_diff(shown[0], shown[1], path).text
 
     return await context.look(compute)
 
@@ -80,7 +80,7 @@ async def reconcile_change(intent: Intent, context: ToolContext) -> Reconciliati
     """Tell from the file's hash whether a change happened before a crash."""
     path = str(intent.arguments.get("file_path", ""))
     try:
-        current = sha256_hex(await context.look(context.workspace.read, path))
+        current = hash_sha256(await context.look(context.workspace.read, path))
     except HoldfastError as error:
         return Reconciliation(verdict="unknown", because=str(error))
     if current == intent.noted.get("after"):
@@ -93,7 +93,7 @@ async def reconcile_change(intent: Intent, context: ToolContext) -> Reconciliati
     return Reconciliation(verdict="unknown", because="the file was changed since")
 
 
-def _shown(data: bytes, path: str) -> str | None:
+def _render(data: bytes, path: str) -> str | None:
     try:
         return decode_file(data, path)[0]
     except HoldfastError:

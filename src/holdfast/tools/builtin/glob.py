@@ -10,16 +10,16 @@ from holdfast.errors import TellModel, UsageError
 from holdfast.globs import compile_glob
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
-from holdfast.tools.file_walk import FileWalk, any_depth
+from holdfast.tools.file_walk import FileWalk, match_any_depth
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 
 @tool(
     effect="read",
     tags=("files", "search"),
     labels=("private",),
-    target=path_target("path"),
+    target=make_path_target("path"),
     timeout_s=60,
 )
 async def glob(
@@ -39,7 +39,7 @@ async def glob(
 def _glob(context: ToolContext, pattern: str, path: str, limit: int) -> ToolResult:
     root = context.workspace.root.rstrip("/") + "/"
     try:
-        matcher = compile_glob(any_depth(pattern.removeprefix(root) or "."))
+        matcher = compile_glob(match_any_depth(pattern.removeprefix(root) or "."))
     except UsageError as error:
         raise TellModel(str(error)) from error
     walk = FileWalk(

@@ -19,10 +19,10 @@ from holdfast.globs import compile_glob
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import is_binary, sniff
-from holdfast.tools.file_walk import FileWalk, any_depth
-from holdfast.tools.regex_literals import required_literals
+from holdfast.tools.file_walk import FileWalk, match_any_depth
+from holdfast.tools.regex_literals import find_required_literals
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 if TYPE_CHECKING:
     import regex
@@ -59,7 +59,7 @@ class _Found(msgspec.Struct):
     effect="read",
     tags=("files", "search"),
     labels=("private",),
-    target=path_target("path"),
+    target=make_path_target("path"),
     timeout_s=90,
 )
 async def grep(
@@ -86,7 +86,7 @@ def prepare(pattern: str, *, include: str, ignore_case: bool, limit: int) -> Sea
     try:
         compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
         if include:
-            compile_glob(any_depth(include))
+            compile_glob(match_any_depth(include))
     except regex.error as error:
         raise TellModel(
             f"{pattern!r} is no valid regular expression: {error}. "
@@ -96,7 +96,7 @@ def prepare(pattern: str, *, include: str, ignore_case: bool, limit: int) -> Sea
         raise TellModel(str(error)) from error
     return Search(
         pattern=compiled,
-        literals=required_literals(pattern),
+        literals=find_required_literals(pattern),
         include=include,
         limit=limit,
         is_case_ignored=ignore_case,
@@ -157,7 +157,7 @@ def _search(
         paths: Iterable[str] = [info.path]
     else:
         walk = FileWalk(workspace, path, is_stopped=lambda: context.cancellation.is_cancelled)
-        paths = _paths(walk, search.include, candidates)
+        paths = _list_paths(walk, search.include, candidates)
         note = "" if walk.is_complete else "(the tree is too large: not everything was searched)"
     found = _Found(lines=[])
     deadline = context.clock.monotonic() + search.budget_s
@@ -174,13 +174,13 @@ def _search(
                 f"{search.pattern.pattern!r} takes too long (it stopped in {one}). "
                 "Use a simpler expression, without nested repetition, or a smaller path."
             ) from None
-    return _result(search, found, note)
+    return _make_result(search, found, note)
 
 
-def _paths(walk: FileWalk, include: str, candidates: list[str] | None) -> list[str]:
-    matcher = compile_glob(any_depth(include)) if include else None
+def _list_paths(walk: FileWalk, include: str, candidates: list[str] | None) -> list[str]:
+    matcher = compile_glob(match_any_depth(include)) if include else None
     prefix = "" if walk.start == "." else walk.start + "/"
-    walk.rules_at_start()
+    walk.read_rules_at_start()
     if candidates is not None and not walk.has_ignored_start:
         paths = [name for name in candidates if name.startswith(prefix)]
     else:
@@ -231,7 +231,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}… ({len(line)} characters)"
 
 
-def _result(search: Search, found: _Found, note: str) -> ToolResult:
+def _make_result(search: Search, found: _Found, note: str) -> ToolResult:
     lines = found.lines or [f"No line matches {search.pattern.pattern!r}."]
     if found.is_truncated:
         lines.append(f"(the first {search.limit} matches; narrow the search or raise the limit)")

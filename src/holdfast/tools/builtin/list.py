@@ -13,7 +13,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.file_walk import FileWalk, IgnoreRules
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 # Directories that hold made or fetched files, in projects that forgot to ignore them.
 _NOISE = (
@@ -41,7 +41,7 @@ class _Node(msgspec.Struct):
     effect="read",
     tags=("files",),
     labels=("private",),
-    target=path_target("path"),
+    target=make_path_target("path"),
     timeout_s=60,
 )
 async def list_directory(
@@ -85,7 +85,7 @@ def _collect(context: ToolContext, walk: FileWalk, limit: int) -> tuple[list[_No
     """Breadth first, so that a deep branch cannot hide what is near."""
     top: list[_Node] = []
     waiting: deque[tuple[str, IgnoreRules, list[_Node], _Node | None]] = deque()
-    waiting.append((walk.start, walk.rules_at_start(), top, None))
+    waiting.append((walk.start, walk.read_rules_at_start(), top, None))
     count = 0
     while waiting and count < limit and not context.cancellation.is_cancelled:
         directory, rules, siblings, owner = waiting.popleft()
@@ -95,7 +95,7 @@ def _collect(context: ToolContext, walk: FileWalk, limit: int) -> tuple[list[_No
             siblings.append(node)
             count += 1
             if entry.kind == "directory":
-                inner = rules.entering(context.workspace, entry.path)
+                inner = rules.enter_directory(context.workspace, entry.path)
                 waiting.append((entry.path, inner, node.children, node))
         if owner is not None:
             owner.is_open = len(entries) == len(owner.children)

@@ -16,7 +16,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool, tool
 from holdfast.tools.lsp.servers import LanguageServers, Running, to_uri
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 _REQUEST_S = 60.0
 _MAX_LINES = 200
@@ -44,14 +44,14 @@ Operation = Literal[
 ]  # fmt: skip
 
 
-def lsp_tool(servers: LanguageServers) -> Tool:
+def make_lsp_tool(servers: LanguageServers) -> Tool:
     """Make the `lsp` tool on a set of language servers."""
 
     @tool(
         effect="read",
         tags=("code", "search"),
         labels=("private",),
-        target=path_target("file_path"),
+        target=make_path_target("file_path"),
         timeout_s=180,
     )
     async def lsp(
@@ -125,48 +125,48 @@ class _Question:
     async def symbols(self, params: JsonObject) -> ToolResult:
         found = await self._ask(self._method, params)
         lines: list[str] = []
-        for one in _items(found):
+        for one in _list_items(found):
             self._add_symbol(one, 0, lines)
-        return self._result(lines)
+        return self._make_result(lines)
 
     async def at(self, params: JsonObject) -> ToolResult:
         if self._operation == "hover":
             answer = await self._ask(self._method, params)
-            shown = _markup(answer.get("contents") if isinstance(answer, dict) else None)
-            return self._result(shown.splitlines())
+            shown = _render_markup(answer.get("contents") if isinstance(answer, dict) else None)
+            return self._make_result(shown.splitlines())
         if self._operation in ("incomingCalls", "outgoingCalls"):
-            return self._result(await self._calls(params))
+            return self._make_result(await self._list_calls(params))
         if self._operation == "typeHierarchy":
-            return self._result(await self._types(params))
+            return self._make_result(await self._simplify_types(params))
         if self._operation == "findReferences":
             params = {**params, "context": {"includeDeclaration": True}}
         found = await self._ask(self._method, params)
         if self._operation == "prepareCallHierarchy":
-            return self._result([self._named(one) for one in _items(found)])
-        return self._result([self._location(one) for one in _items(found)])
+            return self._make_result([self._find_named(one) for one in _list_items(found)])
+        return self._make_result([self._format_location(one) for one in _list_items(found)])
 
-    async def _calls(self, params: JsonObject) -> list[str]:
-        items = _items(await self._ask("textDocument/prepareCallHierarchy", params))
+    async def _list_calls(self, params: JsonObject) -> list[str]:
+        items = _list_items(await self._ask("textDocument/prepareCallHierarchy", params))
         other = "from" if self._operation == "incomingCalls" else "to"
         lines: list[str] = []
         for item in items:
-            for call in _items(await self._ask(self._method, {"item": item})):
-                lines.append(self._named(call.get(other, {})))
+            for call in _list_items(await self._ask(self._method, {"item": item})):
+                lines.append(self._find_named(call.get(other, {})))
         return lines
 
-    async def _types(self, params: JsonObject) -> list[str]:
+    async def _simplify_types(self, params: JsonObject) -> list[str]:
         lines: list[str] = []
-        for item in _items(await self._ask(self._method, params)):
-            lines.append(self._named(item))
+        for item in _list_items(await self._ask(self._method, params)):
+            lines.append(self._find_named(item))
             for title in ("supertypes", "subtypes"):
-                found = _items(await self._ask(f"typeHierarchy/{title}", {"item": item}))
-                lines += [f"  {title}: {self._named(one)}" for one in found]
+                found = _list_items(await self._ask(f"typeHierarchy/{title}", {"item": item}))
+                lines += [f"  {title}: {self._find_named(one)}" for one in found]
         return lines
 
     async def _ask(self, method: str, params: JsonObject) -> Any:  # noqa: ANN401 - foreign JSON
         return await self._running.connection.request(method, params, timeout_s=_REQUEST_S)
 
-    def _result(self, lines: Sequence[str]) -> ToolResult:
+    def _make_result(self, lines: Sequence[str]) -> ToolResult:
         shown = list(dict.fromkeys(lines)) if self._operation != "hover" else list(lines)
         count = len(shown)
         if count > _MAX_LINES:
@@ -182,36 +182,36 @@ class _Question:
         )
 
     def _add_symbol(self, one: JsonObject, depth: int, lines: list[str]) -> None:
-        lines.append("  " * depth + self._named(one))
-        for child in _items(one.get("children")):
+        lines.append("  " * depth + self._find_named(one))
+        for child in _list_items(one.get("children")):
             if depth < 20:
                 self._add_symbol(child, depth + 1, lines)
 
-    def _named(self, one: JsonObject) -> str:
+    def _find_named(self, one: JsonObject) -> str:
         kind = one.get("kind")
         word = _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
         place = one.get("location") or one
         span = place.get("selectionRange") or place.get("range") or {}
         uri = place.get("uri") or self.document["uri"]
         start = span.get("start") or {}
-        return f"{word} {one.get('name', '?')}  {self._path(uri)}:{start.get('line', 0) + 1}"
+        return f"{word} {one.get('name', '?')}  {self._read_path(uri)}:{start.get('line', 0) + 1}"
 
-    def _location(self, one: JsonObject) -> str:
+    def _format_location(self, one: JsonObject) -> str:
         uri = one.get("targetUri") or one.get("uri") or ""
         span = one.get("targetSelectionRange") or one.get("range") or {}
         start = span.get("start") or {}
         number = start.get("line", 0)
-        path = self._path(uri)
-        source = self._source(path)
+        path = self._read_path(uri)
+        source = self._render_source(path)
         text = source[number].strip()[:200] if number < len(source) else ""
         place = f"{path}:{number + 1}:{start.get('character', 0) + 1}"
         return f"{place}: {text}" if text else place
 
-    def _path(self, uri: str) -> str:
+    def _read_path(self, uri: str) -> str:
         path = unquote(urlsplit(uri).path) or uri
         return path.removeprefix(self._workspace.root.rstrip("/") + "/")
 
-    def _source(self, path: str) -> list[str]:
+    def _render_source(self, path: str) -> list[str]:
         """The lines of a file, or none if it is not ours to read."""
         if path not in self._sources:
             try:
@@ -222,14 +222,14 @@ class _Question:
         return self._sources[path]
 
 
-def _items(value: object) -> list[JsonObject]:
+def _list_items(value: object) -> list[JsonObject]:
     found = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
     return [one for one in found if isinstance(one, dict)]
 
 
-def _markup(value: object) -> str:
+def _render_markup(value: object) -> str:
     if isinstance(value, list):
-        return "\n".join(_markup(one) for one in value)
+        return "\n".join(_render_markup(one) for one in value)
     if isinstance(value, dict):
         return str(value.get("value", ""))
     return value if isinstance(value, str) else ""

@@ -18,7 +18,7 @@ _MAX_OUTPUT = 4_000
 
 
 @functools.cache
-def _ansi() -> re.Pattern[str]:
+def _compile_ansi() -> re.Pattern[str]:
     return re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -59,34 +59,34 @@ def render_notebook(text: str) -> Rendered | None:
     images: list[FilePart] = []
     for number, cell in enumerate(notebook.cells, start=1):
         mark = f" id={cell.id}" if cell.id else ""
-        lines += [f"--- cell {number} ({cell.cell_type}){mark}", _joined(cell.source)]
+        lines += [f"--- cell {number} ({cell.cell_type}){mark}", _join(cell.source)]
         for output in cell.outputs:
-            lines += ["--- output", _shown(output, images)]
+            lines += ["--- output", _render(output, images)]
     return Rendered(text="\n".join(lines), images=tuple(images))
 
 
-def _joined(text: str | list[str]) -> str:
+def _join(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def _shown(output: _Output, images: list[FilePart]) -> str:
+def _render(output: _Output, images: list[FilePart]) -> str:
     if output.output_type == "error":
         shown = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
     elif output.output_type == "stream":
-        shown = _joined(output.text)
+        shown = _join(output.text)
     else:
         plain = output.data.get("text/plain", "")
-        shown = _joined(plain if isinstance(plain, str | list) else "")
+        shown = _join(plain if isinstance(plain, str | list) else "")
         for media_type in ("image/png", "image/jpeg"):
-            image = _image(output.data.get(media_type), media_type)
+            image = _read_image(output.data.get(media_type), media_type)
             if image is not None and len(images) < _MAX_IMAGES:
                 images.append(image)
                 shown += f"\n(image {len(images)}: {media_type})"
-    shown = _ansi().sub("", shown).strip("\n")
+    shown = _compile_ansi().sub("", shown).strip("\n")
     return shown if len(shown) <= _MAX_OUTPUT else f"{shown[:_MAX_OUTPUT]}… (output cut)"
 
 
-def _image(value: object, media_type: str) -> FilePart | None:
+def _read_image(value: object, media_type: str) -> FilePart | None:
     if isinstance(value, list):
         value = "".join(str(part) for part in value)
     if not isinstance(value, str) or len(value) > _MAX_IMAGE_BYTES * 2:

@@ -44,14 +44,16 @@ async def question(
     Ask only what you cannot find out yourself. If nobody attends the run, it waits
     until somebody answers.
     """
-    asked = tuple(_plain(one) for one in questions)
+    asked = tuple(_simplify(one) for one in questions)
     answers = await context.attendant.ask(asked)
     if answers is None:
         return Parked(reason="question", request={"questions": msgspec.to_builtins(asked)})
-    return answered(asked, answers)
+    return make_answered_result(asked, answers)
 
 
-def answered(asked: tuple[Question, ...], answers: tuple[tuple[str, ...], ...]) -> ToolResult:
+def make_answered_result(
+    asked: tuple[Question, ...], answers: tuple[tuple[str, ...], ...]
+) -> ToolResult:
     """Make the result of answers, now or when a parked call is answered.
 
     Raises:
@@ -72,7 +74,7 @@ def answered(asked: tuple[Question, ...], answers: tuple[tuple[str, ...], ...]) 
     )
 
 
-def _plain(one: AskedQuestion) -> Question:
+def _simplify(one: AskedQuestion) -> Question:
     return Question(
         question=one.question,
         header=one.header,

@@ -19,7 +19,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import TextForm, decode_file, is_binary, sniff
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 MAX_NOTEBOOK_BYTES = 32 * 1024 * 1024
@@ -42,7 +42,7 @@ _IMAGES = (
     effect="read",
     tags=("files",),
     labels=("private",),
-    target=path_target("file_path"),
+    target=make_path_target("file_path"),
     timeout_s=60,
 )
 async def read(
@@ -97,29 +97,29 @@ def _read(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResul
     try:
         stream = workspace.open(path)
     except FileMissing:
-        near = _near(workspace, path)
+        near = _list_near(workspace, path)
         if near:
             names = ", ".join(near)
             raise TellModel(f"There is no file {path!r}. Did you mean: {names}?") from None
         raise
     with stream:
         sample = stream.read(_SAMPLE)
-        media_type = _image_type(sample)
+        media_type = _detect_image_type(sample)
         if media_type:
-            return _image(stream, sample, path, media_type)
+            return _read_image(stream, sample, path, media_type)
         if is_binary(sample):
             raise FileUnsuitable(path=path, found="a binary file", wanted="text or an image")
         stream.seek(0)
         if path.endswith(".ipynb"):
-            return _notebook(stream, path, offset, limit)
+            return _render_notebook(stream, path, offset, limit)
         form = sniff(sample)
         if form.encoding.startswith("utf-16"):
-            data = _whole(stream, MAX_NOTEBOOK_BYTES, path)
-            return _numbered(decode_file(data, path)[0].splitlines(), path, offset, limit)
-        return _numbered(_lines(stream, form), path, offset, limit)
+            data = _read_whole(stream, MAX_NOTEBOOK_BYTES, path)
+            return _number(decode_file(data, path)[0].splitlines(), path, offset, limit)
+        return _number(_format_lines(stream, form), path, offset, limit)
 
 
-def _lines(stream: BinaryIO, form: TextForm) -> Iterator[str]:
+def _format_lines(stream: BinaryIO, form: TextForm) -> Iterator[str]:
     """The lines of a file of any size; no line is ever held whole if it is too long."""
     stream.seek(len(form.mark))
     while line := stream.readline(_LINE_BYTES):
@@ -134,7 +134,7 @@ def _lines(stream: BinaryIO, form: TextForm) -> Iterator[str]:
         yield text.rstrip("\r\n")
 
 
-def _numbered(lines: Iterable[str], path: str, offset: int, limit: int) -> ToolResult:
+def _number(lines: Iterable[str], path: str, offset: int, limit: int) -> ToolResult:
     shown: list[str] = []
     size = number = 0
     has_more = False
@@ -164,13 +164,13 @@ def _cut(line: str) -> str:
     return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}… (line cut)"
 
 
-def _image_type(sample: bytes) -> str:
+def _detect_image_type(sample: bytes) -> str:
     if sample.startswith(b"RIFF") and sample[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _IMAGES if sample.startswith(magic)), "")
 
 
-def _image(stream: BinaryIO, sample: bytes, path: str, media_type: str) -> ToolResult:
+def _read_image(stream: BinaryIO, sample: bytes, path: str, media_type: str) -> ToolResult:
     data = sample + stream.read(MAX_IMAGE_BYTES)
     if len(data) > MAX_IMAGE_BYTES:
         raise FileUnsuitable(
@@ -185,25 +185,25 @@ def _image(stream: BinaryIO, sample: bytes, path: str, media_type: str) -> ToolR
     )
 
 
-def _notebook(stream: BinaryIO, path: str, offset: int, limit: int) -> ToolResult:
-    text, _ = decode_file(_whole(stream, MAX_NOTEBOOK_BYTES, path), path)
+def _render_notebook(stream: BinaryIO, path: str, offset: int, limit: int) -> ToolResult:
+    text, _ = decode_file(_read_whole(stream, MAX_NOTEBOOK_BYTES, path), path)
     rendered = render_notebook(text)
     if rendered is None:
-        return _numbered(text.splitlines(), path, offset, limit)
-    result = _numbered(rendered.text.splitlines(), path, offset, limit)
+        return _number(text.splitlines(), path, offset, limit)
+    result = _number(rendered.text.splitlines(), path, offset, limit)
     return ToolResult(
         result.output, title=path, metadata=result.metadata, attachments=rendered.images
     )
 
 
-def _whole(stream: BinaryIO, limit: int, path: str) -> bytes:
+def _read_whole(stream: BinaryIO, limit: int, path: str) -> bytes:
     data = stream.read(limit + 1)
     if len(data) > limit:
         raise FileUnsuitable(path=path, found="too large", wanted=f"at most {limit} bytes")
     return data
 
 
-def _near(workspace: Workspace, path: str) -> list[str]:
+def _list_near(workspace: Workspace, path: str) -> list[str]:
     """Files in the same directory with a similar name."""
     directory, name = posixpath.split(path)
     with suppress(HoldfastError):

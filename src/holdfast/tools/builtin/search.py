@@ -13,7 +13,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool, tool
 from holdfast.tools.result import ToolResult
 from holdfast.tools.services import HttpClient, HttpRequest
-from holdfast.tools.target import text_target
+from holdfast.tools.target import make_text_target
 
 _MAX_SNIPPET = 600
 
@@ -92,13 +92,13 @@ class _SearxngAnswer(msgspec.Struct):
     results: list[_SearxngResult] = []
 
 
-def searxng_tools(base_url: str) -> tuple[Tool, Tool]:
+def make_searxng_tools(base_url: str) -> tuple[Tool, Tool]:
     """Make both search tools on one SearXNG server."""
     code = SearxngSearch(base_url, categories="it")
-    return websearch_tool(SearxngSearch(base_url)), codesearch_tool(code)
+    return make_websearch_tool(SearxngSearch(base_url)), make_codesearch_tool(code)
 
 
-def websearch_tool(provider: SearchProvider) -> Tool:
+def make_websearch_tool(provider: SearchProvider) -> Tool:
     """Make the `websearch` tool on a provider."""
 
     @tool(
@@ -106,7 +106,7 @@ def websearch_tool(provider: SearchProvider) -> Tool:
         tags=("web", "search"),
         labels=("untrusted",),
         egress=True,
-        target=text_target("query"),
+        target=make_text_target("query"),
         timeout_s=60,
     )
     async def websearch(
@@ -115,12 +115,12 @@ def websearch_tool(provider: SearchProvider) -> Tool:
         limit: Annotated[int, Field(ge=1, le=50, description="Results at most")] = 8,
     ) -> ToolResult:
         """Search the web; returns titles, addresses and snippets."""
-        return _shown(query, await provider.search(query, limit=limit, http=context.http))
+        return _render(query, await provider.search(query, limit=limit, http=context.http))
 
     return websearch
 
 
-def codesearch_tool(provider: SearchProvider) -> Tool:
+def make_codesearch_tool(provider: SearchProvider) -> Tool:
     """Make the `codesearch` tool on a provider."""
 
     @tool(
@@ -128,7 +128,7 @@ def codesearch_tool(provider: SearchProvider) -> Tool:
         tags=("web", "search", "code"),
         labels=("untrusted",),
         egress=True,
-        target=text_target("query"),
+        target=make_text_target("query"),
         timeout_s=60,
     )
     async def codesearch(
@@ -137,12 +137,12 @@ def codesearch_tool(provider: SearchProvider) -> Tool:
         limit: Annotated[int, Field(ge=1, le=50, description="Results at most")] = 8,
     ) -> ToolResult:
         """Search public code and its documentation; use grep for this workspace."""
-        return _shown(query, await provider.search(query, limit=limit, http=context.http))
+        return _render(query, await provider.search(query, limit=limit, http=context.http))
 
     return codesearch
 
 
-def _shown(query: str, hits: tuple[SearchHit, ...]) -> ToolResult:
+def _render(query: str, hits: tuple[SearchHit, ...]) -> ToolResult:
     blocks = [
         f"{number}. {hit.title}\n   {hit.url}\n   {' '.join(hit.snippet.split())[:_MAX_SNIPPET]}"
         for number, hit in enumerate(hits, start=1)

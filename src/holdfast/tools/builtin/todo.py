@@ -37,7 +37,7 @@ class _Stored(msgspec.Struct):
 async def todoread(context: ToolContext) -> ToolResult:
     """Read the list of things to do of this session."""
     stored = msgspec.convert(await context.state.get(STATE_KEY) or [], list[_Stored])
-    return _shown([msgspec.to_builtins(one) for one in stored])
+    return _render([msgspec.to_builtins(one) for one in stored])
 
 
 @tool(effect="idempotent", tags=("planning",))
@@ -54,10 +54,10 @@ async def todowrite(
     for number, item in enumerate(items, start=1):
         item["id"] = item["id"] or str(number)
     await context.state.set(STATE_KEY, items)
-    return _shown(items)
+    return _render(items)
 
 
-def _shown(items: list[dict[str, str]]) -> ToolResult:
+def _render(items: list[dict[str, str]]) -> ToolResult:
     lines = [f"{_MARKS.get(item['status'], '[?]')} {item['content']}" for item in items]
     left = sum(item["status"] in ("pending", "in_progress") for item in items)
     return ToolResult(

@@ -15,7 +15,7 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.result import ToolResult
 from holdfast.tools.services import HttpRequest, HttpResponse
-from holdfast.tools.target import host_target
+from holdfast.tools.target import make_host_target
 
 MAX_BYTES = 5 * 1024 * 1024
 MAX_CHARS = 200_000
@@ -29,12 +29,12 @@ _ACCEPT = "text/markdown, text/html;q=0.9, text/plain;q=0.8, */*;q=0.5"
 
 
 @functools.cache
-def _text() -> re.Pattern[str]:
+def _compile_text() -> re.Pattern[str]:
     return re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|toml|x-sh|sql)|")
 
 
 @functools.cache
-def _charset() -> re.Pattern[str]:
+def _compile_charset() -> re.Pattern[str]:
     return re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
@@ -43,7 +43,7 @@ def _charset() -> re.Pattern[str]:
     tags=("web",),
     labels=("untrusted",),
     egress=True,
-    target=host_target("url"),
+    target=make_host_target("url"),
     timeout_s=90,
 )
 async def webfetch(
@@ -69,41 +69,41 @@ async def webfetch(
         return ToolResult(
             f"{response.media_type}, {len(response.body)} bytes",
             title=response.url,
-            metadata=_about(response),
+            metadata=_describe_answer(response),
             attachments=(image,),
         )
     if response.media_type in _IMAGES:
         raise TellModel(f"{response.url} is an image of more than 5 MB.", retry=False)
-    if not _text().fullmatch(response.media_type):
+    if not _compile_text().fullmatch(response.media_type):
         raise TellModel(
             f"{response.url} is {response.media_type}, which is neither text nor an image.",
             retry=False,
         )
-    return await context.look(_shown, response, format)
+    return await context.look(_render, response, format)
 
 
-def _shown(response: HttpResponse, form: str) -> ToolResult:
-    text = _decoded(response)
+def _render(response: HttpResponse, form: str) -> ToolResult:
+    text = _decode(response)
     title = response.url
     if response.media_type in _HTML:
         from holdfast.tools.html_markdown import (  # noqa: PLC0415 - with the first page
-            html_title,
-            html_to_markdown,
+            convert_html_to_markdown,
+            find_html_title,
         )
 
-        title = html_title(text) or title
+        title = find_html_title(text) or title
         if form == "markdown":
-            text = html_to_markdown(text, response.url)
+            text = convert_html_to_markdown(text, response.url)
     is_cut = response.is_truncated or len(text) > MAX_CHARS
     if is_cut:
         text = text[:MAX_CHARS] + "\n(the page goes on)"
-    metadata = _about(response) | {"is_truncated": is_cut}
+    metadata = _describe_answer(response) | {"is_truncated": is_cut}
     return ToolResult(text or "(the page is empty)", title=title, metadata=metadata)
 
 
-def _decoded(response: HttpResponse) -> str:
-    declared = _charset().search(response.headers.get("content-type", ""))
-    found = declared or _charset().search(response.body[:2_048].decode("ascii", "ignore"))
+def _decode(response: HttpResponse) -> str:
+    declared = _compile_charset().search(response.headers.get("content-type", ""))
+    found = declared or _compile_charset().search(response.body[:2_048].decode("ascii", "ignore"))
     for encoding in (found[1] if found else "utf-8", "utf-8"):
         try:
             if codecs.lookup(encoding).name in _NO_CHARSETS:
@@ -114,7 +114,7 @@ def _decoded(response: HttpResponse) -> str:
     return response.body.decode("latin-1" if not response.is_truncated else "utf-8", "replace")
 
 
-def _about(response: HttpResponse) -> dict[str, object]:
+def _describe_answer(response: HttpResponse) -> dict[str, object]:
     return {
         "url": response.url,
         "status": response.status,

@@ -13,12 +13,12 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import TextForm, decode_file, encode_file, is_uniform_crlf
 from holdfast.tools.result import ToolResult
-from holdfast.tools.target import path_target
+from holdfast.tools.target import make_path_target
 
 
 async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
     path, content = arguments["file_path"], arguments["content"]
-    return await preview_change(context, path, lambda before: _encoded(before, content, path))
+    return await preview_change(context, path, lambda before: _encode(before, content, path))
 
 
 @tool(
@@ -26,7 +26,7 @@ async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
     preview=_preview,
     tags=("files",),
     labels=("private",),
-    target=path_target("file_path"),
+    target=make_path_target("file_path"),
     timeout_s=60,
 )
 async def write(
@@ -41,13 +41,13 @@ async def write(
     """
 
     def change(before: bytes | None) -> bytes:
-        return _encoded(before, content, file_path)
+        return _encode(before, content, file_path)
 
     done = await context.act(context.workspace.update, file_path, change)
     return describe_change(done, "Created" if done.before is None else "Wrote")
 
 
-def _encoded(before: bytes | None, content: str, path: str) -> bytes:
+def _encode(before: bytes | None, content: str, path: str) -> bytes:
     form = TextForm()
     if before:
         try:

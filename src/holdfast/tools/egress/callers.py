@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import CallRequest, Rights, RuleSet, decide, plain_name
+from holdfast.policy import CallRequest, Rights, RuleSet, clean_name, decide
 
 
 def check_network_rights(host: str, ceiling: RuleSet, rights: Rights, *, label: str = "") -> None:
@@ -43,7 +43,7 @@ def _about_network(rights: Rights) -> Rights:
 @functools.lru_cache(maxsize=512)
 def _named(rules: RuleSet) -> RuleSet:
     """Those rules that name the network; a rule for `*` is about calls, which were judged."""
-    kept = tuple(rule for rule in rules.rules if plain_name(rule.permission) == "network")
+    kept = tuple(rule for rule in rules.rules if clean_name(rule.permission) == "network")
     also = tuple(_named(other) for other in rules.also)
     return RuleSet(rules=kept, also=also, is_filter=rules.is_filter)
 

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import HoldfastError, PermissionDenied, RateLimitError
-from holdfast.ids import new_id
+from holdfast.ids import make_id
 from holdfast.journal import Payload
 from holdfast.policy import BadHost, normalize_host
 from holdfast.tools.egress.client_hello import BadHello, ClientHello
@@ -31,7 +31,7 @@ from holdfast.tools.egress.events import EgressClosed, EgressOpened, EgressRefus
 from holdfast.tools.egress.http_head import MAX_HEAD, BadHead, ProxyRequest, parse_head
 from holdfast.tools.egress.relay import ConnectionEnd, Exhausted, Relay, read_hello
 from holdfast.tools.egress.rules import EgressRules, is_literal
-from holdfast.tools.safe_http import HostRates, Lookup, system_lookup
+from holdfast.tools.safe_http import HostRates, Lookup, look_up_host
 
 _MIB: Final = 1024 * 1024
 _MAX_ADDRESSES: Final = 16
@@ -96,7 +96,7 @@ class EgressProxy:
         principal: str,
         note: Note,
         rates: HostRates | None = None,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup = look_up_host,
         limits: EgressLimits | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
@@ -152,7 +152,7 @@ class EgressProxy:
         try:
             name, addresses = await self._admit(request)
             fact = EgressOpened(
-                egress_id=new_id("egr"),
+                egress_id=make_id("egr"),
                 principal=self._principal,
                 protocol="connect" if request.is_tunnel else "http",
                 host=name,

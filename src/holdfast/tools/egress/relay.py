@@ -241,4 +241,4 @@ async def _read_some(reader: asyncio.StreamReader, count: int) -> bytes:
         return error.partial
 
 
-__all__ = ["Count", "ConnectionEnd", "Exhausted", "Relay", "read_hello"]
+__all__ = ["ConnectionEnd", "Count", "Exhausted", "Relay", "read_hello"]

@@ -50,7 +50,7 @@ class LspConnection:
             ToolError: the server refused, ended, or did not answer in time.
         """
         if not self.is_alive:
-            raise self._failure("it has ended")
+            raise self._make_failure("it has ended")
         self._last_id += 1
         number = self._last_id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -61,7 +61,7 @@ class LspConnection:
                 return await future
         except TimeoutError as error:
             await self.notify("$/cancelRequest", {"id": number})
-            raise self._failure(f"no answer to {method} within {timeout_s:g} s") from error
+            raise self._make_failure(f"no answer to {method} within {timeout_s:g} s") from error
         finally:
             self._waiting.pop(number, None)
 
@@ -84,7 +84,7 @@ class LspConnection:
         try:
             await self._stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         except (ConnectionError, RuntimeError) as error:
-            raise self._failure("it has ended") from error
+            raise self._make_failure("it has ended") from error
 
     async def _read(self) -> None:
         failure = None
@@ -92,11 +92,13 @@ class LspConnection:
             while (message := await self._read_message()) is not None:
                 await self._handle(message)
         except (ConnectionError, ValueError, ToolError) as error:
-            failure = self._failure(str(error) or "it sent something that cannot be read")
+            failure = self._make_failure(str(error) or "it sent something that cannot be read")
         finally:
             if self._waiting and failure is None:
-                said = (await self._stream.complaints()).strip()[-_LAST_WORDS:]
-                failure = self._failure("it has ended" + (f"; it said: {said}" if said else ""))
+                said = (await self._stream.read_complaints()).strip()[-_LAST_WORDS:]
+                failure = self._make_failure(
+                    "it has ended" + (f"; it said: {said}" if said else "")
+                )
             for future in self._waiting.values():
                 if not future.done() and failure is not None:
                     future.set_exception(failure)
@@ -123,13 +125,13 @@ class LspConnection:
                 return
             error = message.get("error")
             if isinstance(error, dict):
-                future.set_exception(self._failure(str(error.get("message", "it refused"))))
+                future.set_exception(self._make_failure(str(error.get("message", "it refused"))))
             else:
                 future.set_result(message.get("result"))
         elif number is not None:
             await self._send({"id": number, **_answer(message)})
 
-    def _failure(self, detail: str) -> ToolError:
+    def _make_failure(self, detail: str) -> ToolError:
         return ToolError(tool="lsp", detail=f"{self._name}: {detail}")
 
 

@@ -28,19 +28,19 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...]
 
 
-def server_program(program: str, arguments: tuple[str, ...]) -> ServerProgram:
+def find_server_program(program: str, arguments: tuple[str, ...]) -> ServerProgram:
     """Return how to start a program that was found at a path."""
-    interpreter = _interpreter(program)
+    interpreter = _find_interpreter(program)
     argv = (*interpreter, program, *arguments)
     files = [program, *interpreter[:1]]
     # A script that an interpreter is told to run is a part of the server.
     files += [word for word in arguments if os.path.isabs(word) and os.path.isfile(word)]
-    readable = dict.fromkeys(place for file in files for place in _places(file))
+    readable = dict.fromkeys(place for file in files for place in _list_places(file))
     folders = dict.fromkeys(os.path.dirname(file) for file in files[: 1 + len(interpreter[:1])])
     return ServerProgram(argv=argv, path=":".join((*folders, PATH)), readable=tuple(readable))
 
 
-def _interpreter(program: str) -> tuple[str, ...]:
+def _find_interpreter(program: str) -> tuple[str, ...]:
     """What the first line of a script names; the sandbox's own search path may not have it."""
     try:
         with open(program, "rb") as file:
@@ -57,7 +57,7 @@ def _interpreter(program: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _places(file: str) -> list[str]:
+def _list_places(file: str) -> list[str]:
     found: list[str] = []
     for path in dict.fromkeys((os.path.abspath(file), os.path.realpath(file))):
         folder = Path(path).parent
@@ -77,4 +77,4 @@ def _places(file: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-__all__ = ["ServerProgram", "server_program"]
+__all__ = ["ServerProgram", "find_server_program"]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.canonical import JsonObject, sha256_hex
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import ToolError
 from holdfast.sandbox import SandboxLimits, SandboxRunner, Workspace
 from holdfast.tools.encoding import decode_file
 from holdfast.tools.lsp.connection import LspConnection
-from holdfast.tools.lsp.program import server_program
+from holdfast.tools.lsp.program import find_server_program
 from holdfast.tools.services import OpensReader
 
 _START_S = 30.0
@@ -120,7 +120,7 @@ class LanguageServers:
         text, _ = await asyncio.to_thread(_read_text, workspace, path)
         uri = to_uri(workspace, path)
         version, known = running.opened.get(uri, (0, ""))
-        current = sha256_hex(text.encode(errors="replace"))
+        current = hash_sha256(text.encode(errors="replace"))
         if known == current:
             return text
         if version == 0:
@@ -170,7 +170,7 @@ class LanguageServers:
         workspace: Workspace,
         open_reader: OpensReader,
     ) -> Running:
-        found = await asyncio.to_thread(server_program, program, server.command[1:])
+        found = await asyncio.to_thread(find_server_program, program, server.command[1:])
         runner = open_reader(
             workspace,
             limits=_LIMITS,
@@ -183,7 +183,9 @@ class LanguageServers:
                 found.argv, environment={"PATH": found.path}, line_bytes=_STREAM_LIMIT
             )
             connection = LspConnection(stream, server.name)
-            answer = await connection.request("initialize", _hello(workspace), timeout_s=_START_S)
+            answer = await connection.request(
+                "initialize", _make_hello(workspace), timeout_s=_START_S
+            )
             await connection.notify("initialized", {})
         except BaseException:
             if connection is not None:
@@ -219,7 +221,7 @@ def _is_below(program: str, root: str) -> bool:
     return os.path.commonpath([real, root]) == root
 
 
-def _hello(workspace: Workspace) -> JsonObject:
+def _make_hello(workspace: Workspace) -> JsonObject:
     uri = Path(workspace.root).as_uri()
     tree = {"hierarchicalDocumentSymbolSupport": True}
     return {

@@ -119,7 +119,9 @@ def test_unusual_redirections_and_words_ask(text):
 
 def test_a_part_that_was_not_understood_makes_the_line_unparsed(monkeypatch):
     """Should the grammar ever learn to skip something, we do not follow."""
-    monkeypatch.setattr(_Reading, "_statements", lambda self, root: self._mark(root.children[0]))
+    monkeypatch.setattr(
+        _Reading, "_split_statements", lambda self, root: self._mark(root.children[0])
+    )
     assert parse_command.__wrapped__("ls; rm x").problem == "a part of it was not understood"
 
 

@@ -45,7 +45,7 @@ def test_a_rule_that_allows_covers_what_it_says_and_no_worse(case):
 @pytest.mark.parametrize("case", cases("allow"))
 def test_an_allowlist_of_the_policies_means_the_same(case):
     tools = ToolsFile.model_validate({"defaults": {"allowed_commands": [case["entry"]]}})
-    ceiling = PolicyBundle(tools=tools).ceiling_for("build")
+    ceiling = PolicyBundle(tools=tools).find_ceiling("build")
     agent = RuleSet(rules=(rule("*", "allow"),))
     verdict = decide(request_of(case["command"]), ceiling, agent=agent).action
     assert (verdict == "allow") is case["allows"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.providers.offline.facts import WorkspaceFacts, quoted, read_facts
+from holdfast.providers.offline.facts import WorkspaceFacts, quote, read_facts
 
 PACKAGE = (
     '{"name": "tea", "description": "Pour", "scripts": {"test": "jest", "dev": "vite"},'
@@ -52,5 +52,5 @@ def test_what_cannot_be_read_says_nothing(path: str, text: str) -> None:
 
 
 def test_a_quote_is_plain_and_short() -> None:
-    assert quoted("a [b](http://x) ![c](http://y) <b>d</b>\n e") == "a b c d e"
-    assert len(quoted("x" * 1000, 50)) == 50
+    assert quote("a [b](http://x) ![c](http://y) <b>d</b>\n e") == "a b c d e"
+    assert len(quote("x" * 1000, 50)) == 50

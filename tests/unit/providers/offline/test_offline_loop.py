@@ -6,7 +6,12 @@ import pytest
 
 from holdfast.providers.offline.conversation import OfflineConversation
 from holdfast.providers.offline.listing import Listing
-from holdfast.providers.offline.loop import key_files, listing_report, review, workspace_steps
+from holdfast.providers.offline.loop import (
+    list_key_files,
+    plan_workspace_steps,
+    render_listing_report,
+    review,
+)
 
 
 def told(context: str) -> OfflineConversation:
@@ -37,17 +42,17 @@ def test_without_checks_there_is_no_verdict() -> None:
 
 def test_steps_name_only_files_of_the_listing() -> None:
     listing = Listing(("src/a.py", "README.md"), ("src",), False)
-    steps = workspace_steps(listing, ["README.md"])
+    steps = plan_workspace_steps(listing, ["README.md"])
     assert [step.title for step in steps] == [
         "Look around",
         "Read the key files",
         "Describe the workspace",
     ]
     assert {name for step in steps for name in step.shows} <= set(listing.files)
-    assert key_files(steps[1].detail) == ("README.md",)
-    assert "README.md" in listing_report(listing)
+    assert list_key_files(steps[1].detail) == ("README.md",)
+    assert "README.md" in render_listing_report(listing)
 
 
 def test_an_empty_workspace_is_said_to_be_empty() -> None:
-    assert "no file" in listing_report(Listing((), (), False))
-    assert [step.shows for step in workspace_steps(Listing((), (), False), [])] == [(), ()]
+    assert "no file" in render_listing_report(Listing((), (), False))
+    assert [step.shows for step in plan_workspace_steps(Listing((), (), False), [])] == [(), ()]

@@ -13,8 +13,8 @@ from holdfast.orchestration.loop.plan import DraftPlan, find_problems, to_plan
 from holdfast.providers.model import ModelRequest
 from holdfast.providers.offline.intent import read_intent
 from holdfast.providers.offline.listing import Listing, read_listing
-from holdfast.providers.offline.outline import Seen, outline, parts_of
-from holdfast.providers.offline.plan_request import planned_goal
+from holdfast.providers.offline.outline import Seen, outline, split_parts
+from holdfast.providers.offline.plan_request import find_planned_goal
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def titles(markdown: str) -> list[str]:
     ],
 )
 def test_a_request_for_a_plan_is_recognised_with_its_goal(said: str, goal: str) -> None:
-    assert planned_goal(said) == goal
+    assert find_planned_goal(said) == goal
     assert read_intent(said).kind == "plan"
 
 
@@ -114,7 +114,7 @@ async def test_both_forms_are_one_plan_that_the_loop_finds_sound(project: Path, 
     assert find_problems(draft) == []
     plan = to_plan(draft)
     assert [step.title for step in plan.steps] == titles(markdown)
-    assert len(plan.last_steps()) == 1
+    assert len(plan.list_last_steps()) == 1
     assert markdown.count("    - makes: ") == markdown.count("    - checked by: ")
     assert markdown.count("    - makes: ") == len(plan.steps) <= 40
     assert "is no language model" in markdown
@@ -203,12 +203,12 @@ async def test_a_form_of_ones_own_gets_what_each_step_makes_and_how_it_is_checke
 
 
 def test_the_tasks_of_a_goal_are_told_apart() -> None:
-    assert parts_of("add a README, write tests and then release it") == [
+    assert split_parts("add a README, write tests and then release it") == [
         "add a README",
         "write tests",
         "release it",
     ]
-    assert parts_of("- salt and pepper\n- 2) fix it; test it") == [
+    assert split_parts("- salt and pepper\n- 2) fix it; test it") == [
         "salt and pepper",
         "2) fix it",
         "test it",

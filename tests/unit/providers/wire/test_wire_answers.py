@@ -22,7 +22,7 @@ from holdfast.providers.model import Finished, ReasoningDelta, TextDelta, ToolCa
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import HttpTransport, WireModel
 from holdfast.testing.fake_server import FakeServer, HoldPoint, RawAnswer, Reply, ScriptedCall
-from holdfast.testing.fake_wires import stream_events, whole_body
+from holdfast.testing.fake_wires import read_whole_body, stream_events
 
 pytestmark = pytest.mark.parametrize("deltas", [True, False], ids=["heard", "quiet"])
 
@@ -327,7 +327,7 @@ async def test_a_server_that_ignores_the_wish_to_stream_is_understood(
 ) -> None:
     reply = Reply(text="Hello.", calls=CALLS)
     if deltas:
-        body = whole_body(wire, reply, "m")  # type: ignore[arg-type]
+        body = read_whole_body(wire, reply, "m")  # type: ignore[arg-type]
         server.answers.append(RawAnswer(chunks=(body,), content_type="application/json"))
     else:
         events = stream_events(wire, reply, "m")  # type: ignore[arg-type]

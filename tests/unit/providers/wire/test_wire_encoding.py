@@ -26,9 +26,9 @@ from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
 from holdfast.providers.wire.codec import EncodedCache, Fragment
 from holdfast.providers.wire.responses import ResponsesCodec
-from holdfast.providers.wire.schema import closed_schema, is_strict
+from holdfast.providers.wire.schema import close_schema, is_strict
 from holdfast.testing.fake_rules import check_request
-from holdfast.testing.fake_wires import Reply, Wire, stream_events, whole_body
+from holdfast.testing.fake_wires import Reply, Wire, read_whole_body, stream_events
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
 INFO = ModelInfo(provider="p", model="m")
@@ -255,14 +255,14 @@ def test_a_schema_is_closed_but_not_otherwise_changed() -> None:
         "required": ["type", "inner", "items"],
         "$defs": {"x": {"type": "object", "additionalProperties": True}},
     }
-    closed = closed_schema(schema)
+    closed = close_schema(schema)
     assert closed["additionalProperties"] is False
     assert closed["properties"]["inner"]["additionalProperties"] is False
     assert closed["properties"]["items"]["items"]["additionalProperties"] is False
     assert closed["$defs"]["x"]["additionalProperties"] is True
     assert "additionalProperties" not in schema
     assert not is_strict(closed)
-    assert is_strict(closed_schema({"type": "object", "properties": {"a": {}}, "required": ["a"]}))
+    assert is_strict(close_schema({"type": "object", "properties": {"a": {}}, "required": ["a"]}))
 
 
 # --- odd answers ---------------------------------------------------------------------
@@ -452,6 +452,6 @@ def test_halves_of_a_character_that_come_in_two_events_are_put_together(wire: Wi
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_half_a_character_alone_is_marked_as_lost(wire: Wire) -> None:
-    body = whole_body(wire, Reply(text="one"), "m").replace(b'"one"', rb'"one \ude00\\ude00"')
+    body = read_whole_body(wire, Reply(text="one"), "m").replace(b'"one"', rb'"one \ude00\\ude00"')
     [part] = codec(wire).decode(body).parts
     assert part.text == "one \N{REPLACEMENT CHARACTER}\\ude00"

@@ -81,16 +81,16 @@ def test_limits_must_be_positive_and_finite(bad: float) -> None:
 @pytest.mark.parametrize("key", ["a\r\nX: y", "schlüssel", "a\x00"])
 def test_a_key_that_is_no_header_is_refused_unnamed(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        endpoint(key=Secret(key)).auth_headers()
+        endpoint(key=Secret(key)).make_auth_headers()
     assert key not in str(caught.value)
 
 
 def test_credentials_go_where_each_api_wants_them() -> None:
-    assert endpoint(key=Secret("k")).auth_headers() == {"Authorization": "Bearer k"}
-    assert endpoint(key=Secret("k"), api="anthropic").auth_headers() == {"x-api-key": "k"}
+    assert endpoint(key=Secret("k")).make_auth_headers() == {"Authorization": "Bearer k"}
+    assert endpoint(key=Secret("k"), api="anthropic").make_auth_headers() == {"x-api-key": "k"}
     login = endpoint(base_url="https://a:b@h/v1")
-    assert login.auth_headers() == {"Authorization": "Basic YTpi"}
-    assert endpoint().auth_headers() == {}
+    assert login.make_auth_headers() == {"Authorization": "Basic YTpi"}
+    assert endpoint().make_auth_headers() == {}
 
 
 async def test_nothing_that_is_logged_or_kept_shows_the_key(

@@ -21,10 +21,10 @@ from holdfast.providers.wire import connection as wire_line
 from holdfast.providers.wire.connection import HttpConnection as Kept
 from holdfast.providers.wire.connection import Route
 from holdfast.testing.fake_server import Reply
-from holdfast.testing.fake_wires import whole_body
+from holdfast.testing.fake_wires import read_whole_body
 
-BODY = whole_body("chat", Reply(text="Hello."), "m")
-OTHER = whole_body("chat", Reply(text="Not for you."), "m")
+BODY = read_whole_body("chat", Reply(text="Hello."), "m")
+OTHER = read_whole_body("chat", Reply(text="Not for you."), "m")
 Serve = Callable[["Line"], Awaitable[None]]
 
 

@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.providers.wire import Endpoint, Secret, WireModel
 from holdfast.providers.wire.codec import request_id
-from holdfast.providers.wire.failures import refusal, retry_after_s
+from holdfast.providers.wire.failures import make_refusal, retry_after_s
 from holdfast.testing import FakeClock
 from holdfast.testing.fake_server import Failure, FakeServer
 
@@ -31,7 +31,7 @@ ENDPOINT = Endpoint(provider="p", base_url="http://u:hunter22@h/v1?key=qs-value"
 
 def error_of(status: int, body: object, headers: dict[str, str] | None = None) -> LLMError:
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return refusal(ENDPOINT, "m", status=status, headers=headers or {}, body=data, clock=CLOCK)
+    return make_refusal(ENDPOINT, "m", status=status, headers=headers or {}, body=data, clock=CLOCK)
 
 
 @pytest.mark.parametrize(

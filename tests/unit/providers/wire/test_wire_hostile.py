@@ -34,7 +34,7 @@ from holdfast.testing.fake_server import (
     Reply,
     ScriptedCall,
 )
-from holdfast.testing.fake_wires import stream_events, whole_body
+from holdfast.testing.fake_wires import read_whole_body, stream_events
 
 SHORT = 0.05
 
@@ -419,7 +419,7 @@ async def test_a_body_that_comes_slowly_behind_its_head_is_not_late(
 ) -> None:
     model = make_model(timeouts=limits(first_token_s=0.3, total_s=60.0))
     gate = HoldPoint()
-    body = whole_body(wire, Reply(text="Slow."), "fake-model")  # type: ignore[arg-type]
+    body = read_whole_body(wire, Reply(text="Slow."), "fake-model")  # type: ignore[arg-type]
     chunks = (body[:20], b"", body[20:])
     server.answers.append(RawAnswer(chunks=chunks, gate=gate, content_type="application/json"))
     asking = asyncio.ensure_future(anext(model.stream(ask(), deltas=False)))

@@ -21,7 +21,7 @@ from wire_kit import KEY, answer
 from holdfast.errors import LLMConnectionError
 from holdfast.providers.wire import Endpoint, HttpTransport, Secret, WireModel
 from holdfast.testing.fake_server import Reply
-from holdfast.testing.fake_wires import whole_body
+from holdfast.testing.fake_wires import read_whole_body
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -61,7 +61,7 @@ async def place(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
     context.load_cert_chain(cert_file, key_file)
 
     async def handle(request: web.Request) -> web.Response:
-        body = whole_body("chat", Reply(text="Hello."), "m")
+        body = read_whole_body("chat", Reply(text="Hello."), "m")
         return web.Response(body=body, content_type="application/json")
 
     app = web.Application()

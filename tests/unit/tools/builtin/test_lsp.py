@@ -9,9 +9,9 @@ from holdfast.clock import SYSTEM
 from holdfast.errors import FileMissing, PermissionDenied, TellModel, ToolError, ToolInputInvalid
 from holdfast.runs import Confinement
 from holdfast.runtime import ProcessEnvironment
-from holdfast.tools.builtin.lsp import find_position, lsp_tool
+from holdfast.tools.builtin.lsp import find_position, make_lsp_tool
 from holdfast.tools.lsp import LanguageServer, LanguageServers
-from holdfast.tools.lsp.program import server_program
+from holdfast.tools.lsp.program import find_server_program
 
 ROTE = LanguageServer(
     name="rote",
@@ -61,7 +61,7 @@ def source(root):
 )
 async def test_every_operation_is_spoken(call, source, rote, operation, output):
     result = await call(
-        lsp_tool(rote),
+        make_lsp_tool(rote),
         operation=operation,
         file_path="a.py",
         line=6,
@@ -86,7 +86,7 @@ async def test_server_reads_the_workspace_but_changes_nothing_and_reaches_nobody
     hides = Confinement(hidden=(str(source / "secret"),))
     opener = ProcessEnvironment(hides, SYSTEM).open_reader
     context = msgspec.structs.replace(context, open_reader=opener)
-    tool = lsp_tool(server)
+    tool = make_lsp_tool(server)
 
     async def call(tool, **arguments):
         return await tool.call(tool.validate(arguments), context)
@@ -118,7 +118,7 @@ def test_a_server_sees_what_interprets_it_and_nothing_else_of_that_place(tmp_pat
         program.write_text(text)
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(node.parent))
-    found = server_program(str(script), ("--stdio",))
+    found = find_server_program(str(script), ("--stdio",))
     assert found.argv == (str(node), "--quiet", str(script), "--stdio")
     assert set(found.readable) == {
         str(script.parent),
@@ -127,15 +127,15 @@ def test_a_server_sees_what_interprets_it_and_nothing_else_of_that_place(tmp_pat
     }
     assert found.path.split(":")[:2] == [str(script.parent), str(node.parent)]
     (home / "pyvenv.cfg").write_text("")
-    assert server_program(str(node), ()).readable == (str(home),)
-    assert server_program("/bin/true", ()).readable == ()
-    assert server_program(str(tmp_path / "gone"), ()).argv == (str(tmp_path / "gone"),)
+    assert find_server_program(str(node), ()).readable == (str(home),)
+    assert find_server_program("/bin/true", ()).readable == ()
+    assert find_server_program(str(tmp_path / "gone"), ()).argv == (str(tmp_path / "gone"),)
     script.write_text("#!/usr/bin/env no-such-program\n")
-    assert server_program(str(script), ()).argv == (str(script),)
+    assert find_server_program(str(script), ()).argv == (str(script),)
 
 
 async def test_real_server_answers(call, source, pylsp):
-    tool = lsp_tool(pylsp)
+    tool = make_lsp_tool(pylsp)
     where = {"file_path": "a.py", "line": 6, "symbol": "alpha"}
     definition = await call(tool, operation="goToDefinition", **where)
     assert definition.output == "a.py:1:5: def alpha(x):"
@@ -153,7 +153,7 @@ async def test_real_server_answers(call, source, pylsp):
 
 
 async def test_server_is_reused_and_sees_changes(call, context, source, rote):
-    tool = lsp_tool(rote)
+    tool = make_lsp_tool(rote)
     first = await rote.serve(context.workspace, "a.py", context.open_reader)
     ask = {"operation": "hover", "file_path": "a.py"}
     assert (await call(tool, **ask)).output.endswith(" 1")
@@ -172,7 +172,7 @@ async def test_closed_servers_have_ended(call, context, source, rote):
 
 @pytest.mark.parametrize("query", ["crash", "refuse", "garbage"])
 async def test_server_that_fails_is_an_error_and_the_next_call_works(call, source, rote, query):
-    tool = lsp_tool(rote)
+    tool = make_lsp_tool(rote)
     ask = {"operation": "workspaceSymbol", "file_path": "a.py"}
     with pytest.raises(ToolError):
         await call(tool, **ask, query=query)
@@ -191,7 +191,9 @@ async def test_an_answer_that_comes_too_late_is_an_error_and_harms_no_other(sour
 async def test_without_a_server_it_says_what_to_install(call, source):
     known = LanguageServer(name="x", command=("no-such-server",), endings={".py": "python"})
     with pytest.raises(ToolError) as caught:
-        await call(lsp_tool(LanguageServers(known=(known,))), operation="hover", file_path="a.py")
+        await call(
+            make_lsp_tool(LanguageServers(known=(known,))), operation="hover", file_path="a.py"
+        )
     assert "no-such-server" in str(caught.value)
 
 
@@ -202,21 +204,21 @@ async def test_program_inside_the_workspace_is_not_found_by_itself(call, source,
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     with pytest.raises(ToolError):
-        await call(lsp_tool(LanguageServers()), operation="hover", file_path="a.py")
+        await call(make_lsp_tool(LanguageServers()), operation="hover", file_path="a.py")
 
 
 async def test_server_that_does_not_start_is_an_error(call, source):
     bad = LanguageServer(name="bad", command=("/bin/false",), endings={".py": "python"})
     servers = LanguageServers([bad], known=())
     with pytest.raises(ToolError):
-        await call(lsp_tool(servers), operation="hover", file_path="a.py")
+        await call(make_lsp_tool(servers), operation="hover", file_path="a.py")
     await servers.close()
 
 
 async def test_missing_and_outside_are_refused_before_a_server_starts(call, source, rote):
     for path, error in (("nope.py", FileMissing), ("/etc/passwd", PermissionDenied)):
         with pytest.raises(error):
-            await call(lsp_tool(rote), operation="hover", file_path=path)
+            await call(make_lsp_tool(rote), operation="hover", file_path=path)
 
 
 def test_positions_are_counted_as_the_protocol_wants():
@@ -235,4 +237,4 @@ def test_positions_are_counted_as_the_protocol_wants():
 )
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(ToolInputInvalid):
-        lsp_tool(LanguageServers()).validate(arguments)
+        make_lsp_tool(LanguageServers()).validate(arguments)

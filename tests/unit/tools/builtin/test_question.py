@@ -3,7 +3,7 @@ import pytest
 
 from holdfast.errors import ToolError, ToolInputInvalid
 from holdfast.tools import Parked
-from holdfast.tools.builtin.question import answered, question
+from holdfast.tools.builtin.question import make_answered_result, question
 from holdfast.tools.services import Question
 
 QUESTIONS = [
@@ -40,8 +40,8 @@ async def test_nobody_there_parks_the_call(call):
 
 def test_answers_must_fit_the_questions():
     with pytest.raises(ToolError):
-        answered((Question(question="a"),), ())
-    assert "(no answer)" in answered((Question(question="a"),), ((),)).output
+        make_answered_result((Question(question="a"),), ())
+    assert "(no answer)" in make_answered_result((Question(question="a"),), ((),)).output
 
 
 @pytest.mark.parametrize("questions", [[], [{}], [{"question": ""}], "x"])

@@ -7,8 +7,8 @@ from holdfast.tools.builtin.search import (
     NoSearch,
     SearchHit,
     SearxngSearch,
-    codesearch_tool,
-    websearch_tool,
+    make_codesearch_tool,
+    make_websearch_tool,
 )
 from holdfast.tools.services import HttpResponse
 
@@ -30,7 +30,7 @@ class Server:
         return HttpResponse(url=request.url, status=self.status, headers={}, body=self.body)
 
 
-@pytest.mark.parametrize("make", [websearch_tool, codesearch_tool])
+@pytest.mark.parametrize("make", [make_websearch_tool, make_codesearch_tool])
 async def test_hits_are_numbered(call, make):
     provider = Fixed(
         SearchHit(title="A", url="https://a", snippet="  one\n two "),
@@ -43,10 +43,10 @@ async def test_hits_are_numbered(call, make):
 
 
 async def test_nothing_found_is_said(call):
-    assert "Nothing was found" in (await call(websearch_tool(Fixed()), query="x")).output
+    assert "Nothing was found" in (await call(make_websearch_tool(Fixed()), query="x")).output
 
 
-@pytest.mark.parametrize("make", [websearch_tool, codesearch_tool])
+@pytest.mark.parametrize("make", [make_websearch_tool, make_codesearch_tool])
 async def test_without_a_provider_it_says_what_to_configure(call, make):
     with pytest.raises(ToolError) as caught:
         await call(make(NoSearch("websearch")), query="x")
@@ -80,4 +80,4 @@ async def test_searxng_without_its_json_format_is_asked_about():
 @pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": "a", "limit": 0}])
 def test_wrong_arguments_are_refused(arguments):
     with pytest.raises(ToolInputInvalid):
-        websearch_tool(Fixed()).validate(arguments)
+        make_websearch_tool(Fixed()).validate(arguments)
