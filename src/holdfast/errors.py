@@ -39,12 +39,12 @@ One branch per reader::
         RateLimitError         one of our own rate rules is exhausted
           RateRuleTooSmall       one call alone needs more than a rule ever allows
         SessionBusy            another turn holds the session
-          RunInTheWay            a run that nobody here can execute stands first in it
+          RunInTheWay            a run that this process cannot execute stands first in it
         ArgumentsWithheld      what a call was asked with held a secret, which was not kept
         HookRefused            a hook cancelled what was about to happen
         DelegationRefused      too many agents, or too deep, to start another one
         EventRejected          a subscriber's queue is full and refuses more
-        McpUntrusted           a project names an MCP server that nobody has vouched for
+        McpUntrusted           a project names an MCP server that the user has not vouched for
         McpHeldBack            a tool of an MCP server is not what was accepted
         BundleRefused          an installed tool is not what was installed, or never could be
         WorkflowLimit          a workflow wants more steps, rounds or bytes than it may have
@@ -94,7 +94,7 @@ One branch per reader::
         RateStoreFailed        the shared histories of rate rules cannot be asked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
         StepFailed             a step of a workflow failed for good
-      Conflict               somebody else moved
+      Conflict               another process moved
         StaleWriter            the session grew since you looked
         LeaseLost              another process owns the session now
         StateConflict          a value of the state was changed since it was read
@@ -471,7 +471,7 @@ class NotPermitted(Refused):
 
     code = "operation.not_permitted"
     message = "{subject} may not do this: it needs the scope {scope!r}."
-    next_step = "Use a key that has this scope, or ask whoever gives keys out."
+    next_step = "Use a key that has this scope, or ask the operator, who gives keys out."
 
 
 class ArgumentsWithheld(Refused):
@@ -520,7 +520,7 @@ class BundleRefused(Refused):
 
 
 class McpUntrusted(Refused):
-    """A project names an MCP server that nobody has vouched for as it is now."""
+    """A project names an MCP server that the user has not vouched for as it is now."""
 
     code = "mcp.untrusted"
     message = "The MCP server {endpoint} of the project is not trusted: {what}"
@@ -610,7 +610,7 @@ class SessionBusy(Refused):
 
 
 class RunInTheWay(SessionBusy):
-    """A run that another process left behind stands first, and nobody here can execute it."""
+    """A run that another process left behind stands first, and this process cannot execute it."""
 
     code = "session.run_in_the_way"
     is_retryable = False
@@ -1017,11 +1017,11 @@ class StepFailed(Failed):
     )
 
 
-# --- somebody else moved -------------------------------------------------------------
+# --- another process moved -------------------------------------------------------------
 
 
 class Conflict(HoldfastError):
-    """Somebody else moved first."""
+    """Another process moved first."""
 
     code = "conflict"
 
@@ -1056,11 +1056,11 @@ class StateConflict(Conflict):
 
 
 class FileChanged(Conflict):
-    """Somebody changed the file while it was being edited; it was left as they wrote it."""
+    """A caller changed the file while it was being edited; it was left as they wrote it."""
 
     code = "file.changed"
     is_retryable = True
-    message = "{path!r} was changed by somebody else in the meantime; nothing was written."
+    message = "{path!r} was changed by another process in the meantime; nothing was written."
     next_step = "Read it again, then decide again."
 
 

@@ -1,4 +1,5 @@
-"""Small files that only their owner may read: seen whole or not at all, whoever is killed when.
+"""Small files that only their owner may read: seen whole or not at all, whatever process is killed
+when.
 
 `PrivateJsonFile` keeps one value of one form in a JSON file of the state directory, and lets
 several processes change it without losing what another one wrote. `open_whole_file` is the step
@@ -111,7 +112,7 @@ class PrivateJsonFile(Generic[_T]):
             os.close(lock)
 
     def _sweep(self) -> None:
-        """Remove what killed writers left: whoever holds the lock is the only writer."""
+        """Remove what killed writers left: the caller that holds the lock is the only writer."""
         start = f".{self.path.name}."
         for name in os.listdir(self.path.parent):
             if name.startswith(start) and name.endswith(_PART):
@@ -132,7 +133,7 @@ def open_whole_file(path: Path, *, is_durable: bool = True) -> Iterator[IO[bytes
     """
     part = path.with_name(f".{path.name[:100]}.{make_random_token(8)}{_PART}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # O_EXCL: never through a link that somebody else put there.
+    # O_EXCL: never through a link that another process put there.
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(handle, "wb") as file:

@@ -163,7 +163,7 @@ class _Work(Generic[T]):
 
 
 async def _cancel_others() -> None:
-    """Cancel what is under way, so that nobody waits for ever for its end."""
+    """Cancel what is under way, so that no caller waits for ever for its end."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Delegation(Protocol):
-    """Whoever runs other agents for a tool call, below the caller's own run."""
+    """Runs other agents for a tool call, below the caller's own run."""
 
     async def send(self, context: ToolContext, request: RunRequest) -> AgentResult:
         """Run the agent to its end, or to where it parks, and return its result.

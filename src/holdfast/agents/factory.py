@@ -99,7 +99,7 @@ class AgentFactory:
 
         Raises:
             UsageError: the configuration is wrong; every mistake is named.
-            NotFound: it names a tool or a maker needs a service that nobody put in.
+            NotFound: it names a tool or a maker needs a service that no caller put in.
         """
         checked = check_config(config)
         fields = checked.model_dump(exclude={"tools", "permission"})

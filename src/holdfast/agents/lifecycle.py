@@ -119,7 +119,7 @@ class AgentLifecycle:
             self.active_runs += 1
 
     def enter_at_once(self, where: Where) -> bool:
-        """Do what `enter_run` does if nobody has to be waited for; says whether it did."""
+        """Do what `enter_run` does if no caller has to be waited for; says whether it did."""
         if not self._hooks.is_empty or self._lock.locked():
             return False
         if self.state != "running":
@@ -137,7 +137,7 @@ class AgentLifecycle:
                 await self.go(_ENDS.get(status, "ready"), where)
 
     def leave_at_once(self, where: Where, status: str) -> bool:
-        """Take note of how a run ended if nobody has to be waited for; says whether it did."""
+        """Take note of how a run ended if no caller has to be waited for; says whether it did."""
         if not self._hooks.is_empty or self._lock.locked():
             return False
         self.active_runs -= 1

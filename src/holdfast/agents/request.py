@@ -1,8 +1,8 @@
 """RunRequest: everything that may be said when a run is asked for.
 
-Whoever wants an agent to work says it with one of these: an application, the command line, a
-tool call that delegates, a workflow's step, a loop, a trigger. What has to hold whoever resumes
-the run is kept with it, as a `KeptRequest`.
+The caller that wants an agent to work says it with one of these: an application, the command line,
+a tool call that delegates, a workflow's step, a loop, a trigger. What has to hold for what
+resumes the run is kept with it, as a `KeptRequest`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunExecutor(Protocol):
-    """Whoever carries runs out; `runtime.RunService` is one."""
+    """Executes runs; `runtime.RunService` is one."""
 
     async def execute(self, request: RunRequest, listener: Listener = hear_nothing) -> AgentResult:
         """Execute a run, or resume it, and return its result, failures included.

@@ -17,7 +17,7 @@ Listener: TypeAlias = Callable[[Delta | ToolPart], None]
 
 
 def hear_nothing(_: Delta | ToolPart) -> None:
-    """Nobody listens."""
+    """There is no subscriber."""
 
 
 class ChildPiece(msgspec.Struct, frozen=True, kw_only=True, tag="child"):

@@ -99,7 +99,7 @@ class Template:
         return self.task(self.check(values))
 
     def estimate(self, model: str, values: Mapping[str, object] | None = None) -> CostEstimate:
-        """Return what a run would roughly use and cost; asks nobody."""
+        """Return what a run would roughly use and cost; asks no model."""
         words = len(self.message(values)) // 4 if values is not None else 0
         effort, calls = self.effort, self.effort.calls
         later = effort.added_tokens * (calls * (calls - 1) // 2)

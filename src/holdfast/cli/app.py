@@ -64,7 +64,7 @@ class RootGroup(LazyGroup):
 
 @contextmanager
 def _end_quietly() -> Iterator[None]:
-    """End without a word and without failure when nobody reads our output any more."""
+    """End without a word and without failure when no person reads our output any more."""
     try:
         yield
     except BrokenPipeError as error:

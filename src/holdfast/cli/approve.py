@@ -32,9 +32,9 @@ _one_at_a_time = threading.Lock()
 
 
 class AskInTerminal:
-    """Asks whoever sits at the terminal; the loop goes on meanwhile.
+    """Asks the person at the terminal; the loop goes on meanwhile.
 
-    A run that is cancelled meanwhile waits no longer, and the open prompt keeps nobody from
+    A run that is cancelled meanwhile waits no longer, and the open prompt keeps no person from
     ending: its thread is left behind.
     """
 
@@ -47,7 +47,7 @@ class AskInTerminal:
         return await self._threads.run(_ask_alone, request)
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
-        """Put questions of an agent and wait for the answers; `None` when nobody is there."""
+        """Put questions of an agent and wait for the answers; `None` when no approver is there."""
         return await self._threads.run(_list_answers, questions)
 
 
@@ -57,7 +57,7 @@ _SPECIAL = {
 }
 
 ask_in_terminal = AskInTerminal()
-"""Pass it as `approve=` to have calls that ask put before whoever sits at the terminal."""
+"""Pass it as `approve=` to have calls that ask put before the person at the terminal."""
 
 
 def _ask_alone(request: ApprovalRequest) -> ApprovalAnswer | None:
@@ -144,7 +144,7 @@ def _show(request: ApprovalRequest) -> None:
 
 
 def describe_reason(permission: str, decision: Decision) -> str:
-    """Say why somebody is asked: what is special about the call, and which rule was decisive."""
+    """Say why an approver is asked: what is special about the call, and which rule was decisive."""
     rule = decision.explain() if decision.because else ""
     return "; ".join(text for text in (_SPECIAL.get(permission, ""), rule) if text)
 

@@ -64,7 +64,7 @@ def verify(invocation: Invocation, session: str | None, heads_file: str | None) 
 def head(invocation: Invocation, target: str | None) -> None:
     """Export the end of every chain, to be kept elsewhere.
 
-    Whoever can write the records can rewrite a whole chain; a head that lies where they
+    The person who can write the records can rewrite a whole chain; a head that lies where they
     cannot write proves what was there: `holdfast audit verify --heads FILE`.
     """
     with open_client(invocation) as client:

@@ -66,7 +66,7 @@ def command(
         state = ChatState(client, invocation, agent=agent, model=model)
         state.session_id = _open_session(client, session, is_continued)
         chat = _Chat(state, is_plain=plain, is_confirmed=auto_confirm)
-        # Here Ctrl-C means the line or the turn; only one that nobody takes ends the chat.
+        # Here Ctrl-C means the line or the turn; only one that no person takes ends the chat.
         with INTERRUPTS.as_usual():
             chat.talk()
 
@@ -177,7 +177,7 @@ class _Chat:
         by, client = getpass.getuser(), self._state.client
         try:
             if item.reason == "unknown_outcome":
-                say(make_printable(f"{item.tool}: nobody knows whether it happened."), err=True)
+                say(make_printable(f"{item.tool}: it is not known whether it happened."), err=True)
                 told = ask_line(f"[{', '.join(_VERDICTS)}]").replace("_", "-")
                 if told not in _VERDICTS:
                     return False

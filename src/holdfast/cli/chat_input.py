@@ -26,7 +26,7 @@ _FENCE: Final = '"""'
 
 
 class LineReader(Protocol):
-    """Whoever can ask for one line."""
+    """Can ask for one line."""
 
     def read(self, prompt: str) -> str:
         """Return a line without its end; raises EOFError, and KeyboardInterrupt on Ctrl-C."""

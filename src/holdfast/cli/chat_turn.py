@@ -46,7 +46,7 @@ class ChatApprover(Approver):
     """TurnTools what asks over to the thread in which the person sits."""
 
     def __init__(self) -> None:
-        """Hand over to nobody yet."""
+        """Hand over to nothing yet."""
         self.items: queue.Queue[_Item] | None = None
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
@@ -70,7 +70,7 @@ class ChatApprover(Approver):
 class _Interrupts:
     """Counts Ctrl-C during a turn: the first is noted, the second raises KeyboardInterrupt.
 
-    So the first one interrupts nothing midway; whoever waits looks at `is_pressed`.
+    So the first one interrupts nothing midway; the person who waits looks at `is_pressed`.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class ChatTurn:
     """Runs one message of a chat and shows what happens."""
 
     def __init__(self, client: Client, screen: Screen, approver: ChatApprover | None) -> None:
-        """Work with this client; without somebody to ask, what asks is refused."""
+        """Work with this client; without an approver, what asks is refused."""
         self._client = client
         self._screen = screen
         self._approver = approver

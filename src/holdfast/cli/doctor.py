@@ -83,7 +83,7 @@ def examine(invocation: Invocation) -> list[DoctorCheck]:
     try:
         results = list(pool.map(lambda check: check(patient), CHECKS))
     finally:
-        # After Ctrl-C nobody wants to wait for the slowest check.
+        # After Ctrl-C a person does not want to wait for the slowest check.
         pool.shutdown(wait=False, cancel_futures=True)
     files = ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
     return [

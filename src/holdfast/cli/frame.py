@@ -28,7 +28,7 @@ _COMMAND_SHAPE: Final = re.compile(r"[a-z][a-z0-9-]*")
 
 @dataclass(kw_only=True)
 class Invocation:
-    """What the global options of one call say; commands read it, nobody else writes it."""
+    """What the global options of one call say; commands read it, nothing else writes it."""
 
     output: str = "text"
     is_debug: bool = False
@@ -57,7 +57,7 @@ class Invocation:
     def settings(self) -> settings.Settings:
         """The settings of this call; raises ConfigError like `loaded`.
 
-        Whoever asks is about to work, so the log is set up with them.
+        The person who asks is about to work, so the log is set up with them.
         """
         if not self._is_logging:
             self._is_logging = True

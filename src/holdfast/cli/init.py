@@ -63,7 +63,7 @@ have verified, each with its file and line.
 _SKILL: Final = """\
 ---
 name: release-notes
-description: Write release notes. Use it when somebody asks what changed since the last release.
+description: Write release notes. Use it when a person asks what changed since the last release.
 ---
 
 1. Read the changelog and the list of commits.

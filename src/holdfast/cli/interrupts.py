@@ -3,7 +3,7 @@
 The first one ends the work: what is under way is cancelled and written down as such. Those
 that follow within a moment belong to the same gesture and are absorbed, so that nothing cuts
 the clean-up short. A later one, or a clean-up that takes too long, leaves at once. That is
-safe, because the journal is: whoever comes next finds the session as after a crash.
+safe, because the journal is: the person who comes next finds the session as after a crash.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Interrupts:
         return self._first_at is not None
 
     def install(self) -> None:
-        """Listen from now on, unless somebody else does or Ctrl-C is ignored (as by `nohup`)."""
+        """Listen from now on, unless another listener does or Ctrl-C is ignored (as by `nohup`)."""
         is_ours = threading.current_thread() is threading.main_thread()
         if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._is_installed = True

@@ -96,7 +96,7 @@ def describe_going_on(run: Run) -> str:
     if run.agent == LOOP_AGENT:
         return f"holdfast runs resume {run.id}"
     way = "run"
-    if not run.agent:  # nobody's but that of whoever called a tool by hand
+    if not run.agent:  # only that of the person who called a tool by hand
         way = "tools run"
     elif run.agent.startswith(AGENT_PREFIX):
         way = "workflows run"

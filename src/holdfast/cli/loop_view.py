@@ -35,7 +35,7 @@ class LoopView(Protocol):
         """Show one thing that happened."""
 
     def pause(self) -> None:
-        """Leave the screen to somebody else for a while."""
+        """Leave the screen to another writer for a while."""
 
     def go_on(self) -> None:
         """Take the screen back."""
@@ -127,7 +127,7 @@ class LiveView:
             self._now = f"{news.role} is thinking"
 
     def pause(self) -> None:
-        """Stop drawing, so that somebody can be asked."""
+        """Stop drawing, so that a person can be asked."""
         self._live.stop()
 
     def go_on(self) -> None:

@@ -167,7 +167,7 @@ def _make_config(name: str, options: dict[str, object]) -> ProviderConfig:
     for header in given if isinstance(given, tuple) else ():
         key, equals, value = str(header).partition("=")
         if not equals:
-            # The text is not shown: somebody may have put a key there.
+            # The text is not shown: a person may have put a key there.
             raise ConfigError(detail="  - headers: write each as NAME=VALUE")
         headers[key.strip()] = value.strip()
     mode = options["tool_mode"]

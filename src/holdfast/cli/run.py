@@ -205,7 +205,8 @@ class _Job:
         if known is None and not goal:
             raise UsageError(detail="Say what to do: holdfast run GOAL.")
         if known is not None and not known.agent:
-            # Whoever consented to this call did not consent to what an agent would do next.
+            # The approver who consented to this call did not consent to what an agent would do
+            # next.
             raise UsageError(
                 detail=f"The run {known.id} is a call by hand: {describe_going_on(known)}."
             )
@@ -237,7 +238,7 @@ class _Job:
         say(f"Then go on: holdfast run --run-id {result.run_id}", err=True)
 
     def _choose_attendant(self) -> Attendant | None:
-        """Whoever sits at the terminal answers questions, also where calls need no consent."""
+        """The person at the terminal answers questions, also where calls need no consent."""
         return AskInTerminal() if sys.stdin.isatty() and self._invocation.is_text else None
 
     def _make_approver(self) -> Approver:

@@ -37,7 +37,7 @@ class TextPrinter(Protocol):
 
 
 class HeldText:
-    """Prints an answer when it is whole: where nobody watches, half of one is only in the way."""
+    """Prints an answer when it is whole: unwatched, half of one is only in the way."""
 
     def __init__(self) -> None:
         """Hold nothing yet."""

@@ -229,7 +229,7 @@ def delete(invocation: Invocation, session: str, yes: bool, reason: str) -> None
         found = client.get_session(session)
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageError(detail="Nobody is here to ask; add --yes to delete for good.")
+                raise UsageError(detail="No approver is here to ask; add --yes to delete for good.")
             question = f"Delete {found.id} ({found.title}, {found.message_count} messages)?"
             click.confirm(question, abort=True)
         client.delete_session(found.id, reason=reason)

@@ -124,7 +124,7 @@ def _make_row(skill: Skill) -> dict[str, object]:
 
 def _list_faults(file: Path) -> tuple[Fault, ...]:
     try:
-        # A pipe in its place would keep us waiting for somebody who writes.
+        # A pipe in its place would keep us waiting for a person who writes.
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as stream:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -85,7 +85,7 @@ class StepLines:
         self._status.console.print(text_of(painted), highlight=False)
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Ask whoever sits at the terminal, with the spinner out of the way."""
+        """Ask the person at the terminal, with the spinner out of the way."""
         with self.move_out_of_the_way():
             return await AskInTerminal().approve(request)
 

@@ -156,7 +156,7 @@ def call_by_hand(
 ) -> None:
     """Make a call, print what became of it, and end with the exit code that says it.
 
-    Whoever sits at the terminal answers what it asks, or nobody, or always yes.
+    The person at the terminal answers what it asks, or no approver, or always yes.
     """
     called, was_refused = run_async(_run_call(invocation, call, auto_confirm))
     part = called.part

@@ -71,7 +71,9 @@ def validate(invocation: Invocation, workflow: str) -> None:
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
 @click.option("--park", is_flag=True, help="Let it wait where a call asks; else it is refused.")
-@click.option("--stay", is_flag=True, help="--park: go on here as soon as somebody has answered.")
+@click.option(
+    "--stay", is_flag=True, help="--park: go on here as soon as an approver has answered."
+)
 @pass_invocation
 def run(
     invocation: Invocation,
@@ -162,7 +164,7 @@ class _Run:
         mine = {result.run_id, *(state.child_run for state in result.steps)}
         await say_how_to_answer(client, mine)
         if self.stay:
-            say("It goes on as soon as somebody has answered.", err=True)
+            say("It goes on as soon as an approver has answered.", err=True)
             return
         say(f"Then go on: holdfast workflows run --run-id {result.run_id}", err=True)
 

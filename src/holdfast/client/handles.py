@@ -60,7 +60,7 @@ class _StreamOfRun(Generic[P, T]):
 
 
 class RunHandle(Surface[Mode]):
-    """A run that was started; it goes on whether or not anybody holds this.
+    """A run that was started; it goes on whether or not any caller holds this.
 
     ::
 

@@ -291,7 +291,7 @@ class ClientSurface(_Flat[Mode]):
 
     @property
     def approver(self) -> Approver | None:
-        """Who answers when a call asks; nobody unless set."""
+        """Who answers when a call asks; no caller unless set."""
         return self._runtime.runs.approver
 
     @approver.setter
@@ -300,7 +300,7 @@ class ClientSurface(_Flat[Mode]):
 
     @property
     def attendant(self) -> Attendant | None:
-        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        """Who answers questions of agents while they wait; without one, the run parks."""
         return self._runtime.hooks.attendant
 
     @attendant.setter

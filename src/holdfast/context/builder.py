@@ -247,7 +247,7 @@ class _TurnBuilder(msgspec.Struct, eq=False):
             and tools is last.tools
             and skills is last.skills
             and not memories
-            # Another answer, and nobody has asked anything new.
+            # Another answer, and no caller has asked anything new.
             and len(last.messages.tail) == last.count + 1
             and last.messages.tail[-1].role == "assistant"
         ):

@@ -214,7 +214,7 @@ class Compactor:
         *,
         focus: str = "",
     ) -> Conversation:
-        """Summarise now, because somebody asked for it; a short conversation stays as it is.
+        """Summarise now, because a caller asked for it; a short conversation stays as it is.
 
         Raises:
             HookRefused: a hook said no; nothing has changed.

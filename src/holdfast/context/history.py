@@ -219,7 +219,7 @@ def prepare_for_model(messages: Sequence[Message], *, pruned_to: str = "") -> tu
 def after_compaction(messages: Sequence[Message]) -> Sequence[Message]:
     """Return what the newest compaction leaves: its summary, then everything after its place.
 
-    A compaction whose place is gone (somebody deleted the message) counts for nothing.
+    A compaction whose place is gone (a caller deleted the message) counts for nothing.
     """
     has_any = False
     for at in range(len(messages) - 1, -1, -1):

@@ -142,7 +142,7 @@ def count_steady(steps: Sequence[ContextStep]) -> int:
 def make_view(steps: Sequence[ContextStep]) -> HistoryView | None:
     """Return what alone shows a conversation from one request to the next; `None` if more do.
 
-    Steps behind the history belong here that do nothing new as long as nobody asks anything
+    Steps behind the history belong here that do nothing new as long as no caller asks anything
     new, and say so by `waits_for_request`.
     """
     if not steps or type(steps[0]) is not HistoryStep:
@@ -356,7 +356,7 @@ class MemoriesStep:
         self._max_chars = max_chars
 
     async def apply(self, draft: ContextDraft) -> None:
-        """Put them before the last thing that somebody asked, so that all before is stable."""
+        """Put them before the last thing that a caller asked, so that all before is stable."""
         if not draft.memories:
             return
         lines: list[str] = []

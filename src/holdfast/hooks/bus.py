@@ -1,4 +1,4 @@
-"""EventBus: the facts of the journal and ephemeral events, for whoever subscribes.
+"""EventBus: the facts of the journal and ephemeral events, for every subscriber.
 
 Facts reach subscribers after they are stored, here or by another process: the journal is the
 outbox, so nothing is told that did not happen. Publishing and subscribing never wait for a
@@ -54,23 +54,23 @@ class Emitter(Protocol):
     """Who hears the runtime's ephemeral events; `EventBus` is one, `Silence` the other."""
 
     def wants(self, *names: str) -> bool:
-        """Say whether anybody listens to one of these names."""
+        """Say whether a subscriber listens to one of these names."""
         ...
 
     def emit(self, name: str, data: JsonObject, *, where: Where) -> None:
-        """Hand an event to whoever listens, at once."""
+        """Hand an event to each subscriber, at once."""
         ...
 
 
 class Silence:
-    """Nobody listens."""
+    """There is no subscriber."""
 
     def wants(self, *names: str) -> bool:
         """Say no."""
         return False
 
     def emit(self, name: str, data: JsonObject, *, where: Where) -> None:
-        """Tell nobody."""
+        """Tell no subscriber."""
 
 
 class EventSink(Protocol):
@@ -96,7 +96,7 @@ class EventBus:
     def __init__(
         self, journal: Journal, *, hooks: Hooks | None = None, clock: Clock = SYSTEM
     ) -> None:
-        """Feed from this journal; nothing runs until somebody subscribes."""
+        """Feed from this journal; nothing runs until something subscribes."""
         self._journal = journal
         self._hooks = hooks if hooks is not None else Hooks(clock=clock)
         self._clock = clock
@@ -188,7 +188,8 @@ class EventBus:
             session_id=session_id,
             run_id=run_id,
             correlation_id=correlation_id,
-            # Whoever iterates may take as long as they like; the queue's policy still holds.
+            # The caller that iterates may take as long as they like; the queue's policy still
+            # holds.
             options=msgspec.structs.replace(options, batch=1, timeout_s=10**9),
             name="events",
         )
@@ -214,7 +215,7 @@ class EventBus:
         )
 
     def wants(self, *names: str) -> bool:
-        """Say whether anybody listens to a name, so that nobody makes what nobody hears."""
+        """Say whether a subscriber listens to a name, so that nothing is made in vain."""
         if not self._subscriptions:
             return False
         return any(

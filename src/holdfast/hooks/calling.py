@@ -15,12 +15,12 @@ async def call_limited(function: Callable[..., Any], *args: object, timeout_s: f
     """Call a function, plain or `async`, and return what it returns.
 
     A plain function runs in a thread of its own, so that it may block, and may use the
-    blocking client. When its time is up nobody waits for it any longer.
+    blocking client. When its time is up no caller waits for it any longer.
 
     Raises:
         TimeoutError: it took too long.
         Exception: whatever it raised; an attempt to end the program, or to cancel a task
-            that nobody cancelled, becomes a `RuntimeError`.
+            that no caller cancelled, becomes a `RuntimeError`.
     """
     try:
         async with asyncio.timeout(timeout_s):

@@ -77,7 +77,7 @@ class ContextData(msgspec.Struct, eq=False):
         return {key: self.get(key, object) for key in self}
 
     def flatten(self) -> ContextData:
-        """Return a copy with all values that are seen here, bound to nobody."""
+        """Return a copy with all values that are seen here, bound to nothing."""
         copy = ContextData()
         copy._own = {key: self._find(key) for key in self}
         return copy
@@ -160,7 +160,7 @@ class ExecutionContext:
         """Return the service of a type.
 
         Raises:
-            NotFound: nobody provided one.
+            NotFound: nothing provided one.
         """
         found = self._services.find(kind)
         if found is _MISSING:

@@ -12,7 +12,7 @@ message.part.updated   a call has its result                     tool.completed
 message.part.updated   a call failed or was refused              tool.error
 ====================== ========================================= =======================
 
-Ephemeral events are never stored; whoever was not subscribed has missed them:
+Ephemeral events are never stored; what did not subscribe has missed them:
 model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.executing,
 tool.progress, hook.executed, agent.initialized, agent.ready, agent.executing, agent.paused,
 agent.error, agent.cleanup, system.stopping, and whatever an application publishes.
@@ -50,7 +50,7 @@ EPHEMERAL: tuple[str, ...] = (
     "agent.cleanup",
     "system.stopping",
 )
-"""What is told to whoever listens and kept nowhere."""
+"""What is told to each subscriber and kept nowhere."""
 
 _VIEW_NAMES = frozenset(name for names in VIEWS.values() for name in names)
 
@@ -144,7 +144,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def is_name_of_facts(name: str) -> bool:
-    """Say whether a name belongs to facts, so that nobody may publish under it."""
+    """Say whether a name belongs to facts, so that no application may publish under it."""
     return name in _VIEW_NAMES or name in list_known_kinds()
 
 

@@ -1,4 +1,4 @@
-"""Callbacks for people: how far a call is, and what somebody should know."""
+"""Callbacks for people: how far a call is, and what a caller should know."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def to_notification(event: BusEvent) -> Notification:
 _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "run.completed": lambda data: "A run is done.",
     "run.failed": lambda data: f"A run failed: {data.get('error', {}).get('message', '')}",
-    "run.parked": lambda data: f"A run waits for somebody: {data.get('reason', '')}",
+    "run.parked": lambda data: f"A run waits for an answer: {data.get('reason', '')}",
     "run.cancelled": lambda data: "A run was cancelled.",
     "permission.asked": lambda data: f"{data.get('tool', 'A call')} needs consent.",
     "permission.denied": lambda data: f"{data.get('tool', 'A call')} was refused.",
     "tool.unknown_outcome": lambda data: (
-        f"Nobody knows whether {data.get('tool', 'a call')} happened: {data.get('question', '')}"
+        f"It is not known whether {data.get('tool', 'a call')} happened: {data.get('question', '')}"
     ),
 }
 

@@ -1,6 +1,6 @@
 """Hooks: who wants to be asked or told at which point, and how they are called.
 
-A hook gets a copy of the payload: nothing that it does to the copy is seen by anybody. Only
+A hook gets a copy of the payload: nothing that it does to the copy is seen by any other hook. Only
 what an interceptor returns counts, after it was checked.
 """
 
@@ -246,7 +246,7 @@ class Hooks:
         """Add a command that gets the payload as JSON on stdin and answers with JSON.
 
         Raises:
-            UsageError: nobody can run scripts here, or the command is empty.
+            UsageError: scripts cannot be run here, or the command is empty.
         """
         if isinstance(self.scripts, NoScripts):
             raise UsageError(detail="Script hooks need a runner; none was given to these hooks.")
@@ -297,7 +297,7 @@ class Hooks:
         self.is_empty = not self._slots
 
     def has(self, *points: type[HookPayload]) -> bool:
-        """Say whether anybody waits at one of these points."""
+        """Say whether any hook waits at one of these points."""
         slots = self._slots
         if not slots:
             return False

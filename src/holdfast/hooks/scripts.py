@@ -42,7 +42,7 @@ class ScriptOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptRunner(Protocol):
-    """Whoever may execute a command for a hook."""
+    """Executes a command for a hook."""
 
     async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
         """Execute a command, confined, and return how it ended; stop it when time is up."""
@@ -50,7 +50,7 @@ class ScriptRunner(Protocol):
 
 
 class NoScripts:
-    """Nobody may execute commands for hooks."""
+    """Refuses to execute commands for hooks."""
 
     async def run(self, argv: Sequence[str], stdin: bytes, *, timeout_s: float) -> ScriptOutcome:
         """Refuse."""

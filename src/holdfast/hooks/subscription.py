@@ -97,7 +97,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.session_id in ("", session_id)
             and self.run_id in ("", run_id)
-            # A run is the correlation of what happens in it, unless somebody gave another.
+            # A run is the correlation of what happens in it, unless a caller gave another.
             and self.correlation_id in ("", correlation_id, run_id)
         )
 
@@ -166,7 +166,7 @@ class Subscription:
         return self._put(event, is_inside=False)
 
     async def offer_or_wait(self, event: BusEvent) -> bool:
-        """Take an ephemeral event, waiting for space if that is the policy and nobody hangs.
+        """Take an ephemeral event, waiting for space if that is the policy and no caller hangs.
 
         A handler that publishes never waits: its own queue, or that of a handler that waits
         for it, might be the full one.

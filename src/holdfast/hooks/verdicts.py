@@ -20,7 +20,7 @@ class Modify(msgspec.Struct, frozen=True, tag="modify", tag_field="verdict"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", tag_field="verdict"):
-    """Do not do it; the reason is kept, and shown to whoever asked for it."""
+    """Do not do it; the reason is kept, and shown to the caller that asked for it."""
 
     reason: str
 
@@ -33,7 +33,7 @@ class Replace(msgspec.Struct, frozen=True, tag="replace", tag_field="verdict"):
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="verdict"):
-    """Do it once more; how often is bounded by whoever does it."""
+    """Do it once more; how often is bounded by the caller that does it."""
 
     reason: str = ""
 

@@ -32,7 +32,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     kind: ClassVar[str] = ""
     schema_version: ClassVar[int] = 1
     is_open: ClassVar[bool] = False
-    """Anyone may append it, not only the holder of the session's lease."""
+    """Any process may append it, not only the holder of the session's lease."""
     is_inherited: ClassVar[bool] = True
     """A fork takes it along."""
     is_synced: ClassVar[bool] = False

@@ -86,14 +86,14 @@ class Journal:
         the process (durability `process`) or a power cut (durability `power`); if it raises
         anything but `CancelledError`, none of them exists.
 
-        Without an `epoch` only open kinds are taken: facts that anyone may add, such as a
+        Without an `epoch` only open kinds are taken: facts that any process may add, such as a
         turn put into the queue. `release` gives the lease back with the last fact. `is_synced`
         puts the facts on the disk before this returns, as kinds that declare it always do.
         Facts may be fit for the store already (`batch`), with origins and times of their own.
 
         Raises:
             LeaseLost: another process owns the session now; stop writing.
-            StaleWriter: someone appended since `after`; re-read, then decide again.
+            StaleWriter: another writer appended since `after`; re-read, then decide again.
             UsageError: a payload cannot be stored, or needs a lease.
         """
         batch = payloads if isinstance(payloads, Batch) else self.batch(payloads, origin)
@@ -134,8 +134,8 @@ class Journal:
 
         Raises:
             AlreadyExists: the session must be new, but is not.
-            SessionBusy: somebody holds the lease; nothing was stored.
-            StaleWriter: someone appended since `after`; nothing was stored.
+            SessionBusy: another owner holds the lease; nothing was stored.
+            StaleWriter: another writer appended since `after`; nothing was stored.
             NotFound: there is no such session.
             UsageError: a payload cannot be stored.
         """

@@ -2,7 +2,7 @@
 
 A projection is a keyed reducer: an event names the row it touches, and `apply` turns the
 old row into the new one. Rules live here and in the rooms; a store only keeps the rows, in
-the same transaction as the events (of lazy ones: before anybody sees them), and can drop and
+the same transaction as the events (of lazy ones: before any process sees them), and can drop and
 rebuild them at any time.
 """
 
@@ -42,7 +42,8 @@ class Projection(ABC, Generic[Row]):
     beginnings: ClassVar[frozenset[str]] = frozenset()
     """Those of them after which a row is the same whatever it was before."""
     is_lazy: ClassVar[bool] = False
-    """Rows change with nearly every event: while somebody holds the session's lease, a store may
+    """Rows change with nearly every event: while another owner holds the session's lease, a store
+    may
     make and write them later, as long as every query sees them. So they must not depend on
     `Event.seq` or on its bytes (`Event.payload`; what it says is handed over beside it), and
     `apply` cannot refuse an event: it is stored by then."""

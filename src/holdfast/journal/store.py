@@ -35,7 +35,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A batch for one session, stored whole or not at all.
 
     `epoch` is the lease under which it is written; `None` means: whatever the current one
-    is (only for kinds that anyone may append). `after`, when given, must be the last
+    is (only for kinds that any process may append). `after`, when given, must be the last
     `session_seq`. `must_be_new` refuses a session that already has events. `release` gives
     the lease back in the same transaction. `acquire` takes the lease first, with the next
     epoch, under which the batch is then written.
@@ -141,7 +141,7 @@ class Store(Protocol):
             LeaseLost: `epoch` is not the session's current one.
             StaleWriter: the session does not end at `after`.
             AlreadyExists: the session must be new, but is not.
-            SessionBusy: the lease is to be acquired, but somebody holds it.
+            SessionBusy: the lease is to be acquired, but another owner holds it.
             StorageError: the database refused; nothing was stored.
         """
         ...

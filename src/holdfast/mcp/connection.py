@@ -27,10 +27,10 @@ Connect = Callable[[Opening, Callable[[], None]], AbstractAsyncContextManager["W
 
 
 class Connection:
-    """Speaks with one server through one session, whoever asks.
+    """Speaks with one server through one session, for every caller.
 
     A task of its own enters and leaves the session, because the SDK wants the same task for
-    both. After a failure nobody tries again before a pause is over, which grows each time.
+    both. After a failure no caller tries again before a pause is over, which grows each time.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Connection:
 
     @property
     def pause_s(self) -> float:
-        """How long nobody tries to connect yet."""
+        """How long no caller tries to connect yet."""
         return max(0.0, self._again_at - self._clock.monotonic())
 
     def hurry(self) -> None:
@@ -169,7 +169,7 @@ class Connection:
         except Exception as error:
             refusal = error if isinstance(error, HoldfastError) else self._opening.refusal
             if refusal is not None:
-                # Not a failure of the server: whoever allows it now may try at once.
+                # Not a failure of the server: the caller that allows it now may try at once.
                 self.last_error = render_error(str(refusal), self._opening.secrets)
                 raise refusal from error
             told = await self._opening.explain(self._describe(error))
@@ -204,7 +204,7 @@ class Connection:
         if not ready.done():
             failed = error if isinstance(error, Exception) else Lost("it was given up")
             ready.set_exception(failed)
-            ready.exception()  # whoever waited has given up, or gets it
+            ready.exception()  # the caller that waited has given up, or gets it
         elif self._task is asyncio.current_task() and self._session is not None:
             self._session = None
             told = "it has ended" if isinstance(error, asyncio.CancelledError) else str(error)

@@ -54,7 +54,7 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a server that is not offered to anybody, and why."""
+    """A tool of a server that is not offered to any caller, and why."""
 
     tool: str
     because: str

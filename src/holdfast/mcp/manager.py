@@ -81,10 +81,10 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McpManager:
-    """Connects to servers when somebody needs them, and to each only once.
+    """Connects to servers when a caller needs them, and to each only once.
 
     A server that a project's file names is used only after a person vouched for it, as it is
-    configured now: a project that somebody else wrote could start any program otherwise.
+    configured now: a project of another author could start any program otherwise.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class McpManager:
         return self._describe_endpoint(server)
 
     def forget(self, name: str) -> None:
-        """Forget what was accepted of a server, and that anybody vouched for it.
+        """Forget what was accepted of a server, and that the user vouched for it.
 
         It need not be configured any more.
         """
@@ -185,7 +185,7 @@ class McpManager:
         Raises:
             NotFound: there is no such server.
             UsageError: it is switched off.
-            McpUntrusted: it is a project's, and nobody vouched for it.
+            McpUntrusted: it is a project's, and the user has not vouched for it.
             McpFailed: it cannot be asked.
         """
         server = self._make_usable(name)

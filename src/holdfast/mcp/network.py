@@ -75,7 +75,7 @@ def check_profile(
         return
     because = (
         f"the MCP server {name} talks to the network by itself, which the sandbox of this run "
-        "cannot; `sandbox: network` of the agent, and of whoever started it, grants it"
+        "cannot; `sandbox: network` of the agent, and of the caller that started it, grants it"
     )
     raise PermissionDenied(permission="sandbox", target=name, because=because)
 

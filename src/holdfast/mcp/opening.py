@@ -223,7 +223,7 @@ def connect_by_sdk(
             raise
         raise MissingExtra(what="MCP", package="mcp", extra="mcp") from error
     for name in _LOGGERS:
-        # Where nobody set a log up, Python prints warnings; what they say is in our errors.
+        # Where no caller set a log up, Python prints warnings; what they say is in our errors.
         logging.getLogger(name).addHandler(_UNHEARD)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Schemas that somebody else wrote: made sound for models, and harmless to check against.
+"""Schemas of foreign servers: made sound for models, and harmless to check against.
 
 What goes to the model is the server's schema without what is malformed. What arguments are
 checked against is less: only keywords whose check takes no longer than the arguments are long.

@@ -62,7 +62,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Server:
-    """One endpoint under one client: connected once, whoever calls."""
+    """One endpoint under one client: connected once for every caller."""
 
     def __init__(self, opening: Opening, keeping: Keeping) -> None:
         """Prepare; nothing is started before it is asked for."""
@@ -276,7 +276,7 @@ class Server:
         try:
             await self._keep(fact)
         except HoldfastError:
-            return  # the journal is closed, or full: whoever writes to it next is told
+            return  # the journal is closed, or full: the caller that writes to it next is told
 
     def _make_tool(self, remote: RemoteTool) -> Tool:
         verdict = self.verdicts.get(remote.remote, "new")

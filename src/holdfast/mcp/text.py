@@ -1,4 +1,4 @@
-"""Foreign text, made fit to be read: without what nobody can see."""
+"""Foreign text, made fit to be read: without what no reader can see."""
 
 from __future__ import annotations
 

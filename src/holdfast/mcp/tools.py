@@ -53,7 +53,7 @@ def make_tool(remote: RemoteTool, call: Caller, *, timeout_s: float) -> Tool:
 def hold_back(remote: RemoteTool, verdict: Verdict) -> Tool:
     """Return what stands in for a tool that is not what was accepted.
 
-    No model sees it, nor what the server now says of it; whoever calls it all the same is
+    No model sees it, nor what the server now says of it; the caller that calls it all the same is
     told why nothing happens.
     """
 

@@ -30,12 +30,12 @@ _NO_NAMES = frozenset(
 
 
 class StoredLine(msgspec.Struct, frozen=True, array_like=True):
-    """A line that was stored before, without a speaker that anybody named."""
+    """A line that was stored before, without a speaker that any caller named."""
 
     row: int
     content: str
     speaker: str
-    """Whom it was taken to be said by so far; empty if nobody."""
+    """Whom it was taken to be said by so far; empty if no caller."""
 
 
 class Inferred(msgspec.Struct, frozen=True):

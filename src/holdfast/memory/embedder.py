@@ -1,4 +1,4 @@
-"""The MemoryEmbedder protocol: texts become vectors, and nobody trusts them unseen."""
+"""The MemoryEmbedder protocol: texts become vectors, and no caller trusts them unseen."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a memory comes from; empty fields mean that nobody said."""
+    """Where a memory comes from; empty fields mean that no caller said."""
 
     author: str = ""
     """Who wrote it: a person, an agent, `user`, `assistant`."""

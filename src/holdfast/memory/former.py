@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.memory.vector_index import Floats
 
 Again: TypeAlias = Callable[[VectorSpace], Awaitable[MemoryEmbedder | None]]
-"""Makes the embedder of a space again; None if nobody can."""
+"""Makes the embedder of a space again; None if no caller can."""
 
 PATIENCE_S = 2.0
 """A search does not wait longer for an old embedder."""

@@ -21,7 +21,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryPlace:
-    """Return where memories of a scope lie; raises UsageError if nobody owns it."""
+    """Return where memories of a scope lie; raises UsageError if no caller owns it."""
     owner = {
         "session": session_id,
         "user": identity.user,

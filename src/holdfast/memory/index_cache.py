@@ -34,7 +34,7 @@ class IndexCache:
         self._held: OrderedDict[_Key, CachedIndex] = OrderedDict()
 
     async def get(self, places: tuple[MemoryPlace, ...], model: str, dimension: int) -> CachedIndex:
-        """Return the index of some places, up to date; nobody changes it under its lock."""
+        """Return the index of some places, up to date; no caller changes it under its lock."""
         from holdfast.memory.vector_index import VectorIndex  # noqa: PLC0415 - loads numpy
 
         key = (places, model)
@@ -50,7 +50,7 @@ class IndexCache:
             try:
                 await self._bring_up_to_date(held.index, places, model)
             except BaseException:
-                # Nobody knows how much of it was taken over: the next one begins anew.
+                # It is not known how much of it was taken over: the next one begins anew.
                 if self._held.get(key) is held:
                     del self._held[key]
                 raise

@@ -542,7 +542,7 @@ class MemoryManager:
         """
         is_new = vectors and bool(self.embedder.model_id)
         if is_new:
-            # Vectors are dropped only if there is somebody to make them again.
+            # Vectors are dropped only if there is an embedder to make them again.
             await make_unit_vector(self.embedder, "ready?")
         count = await self._storage.reindex()
         if is_new:

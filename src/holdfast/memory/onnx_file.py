@@ -1,6 +1,6 @@
 """Writes ONNX models: the few messages of the format that a graph of ours needs.
 
-ONNX is protocol buffers; writing them takes a page, so nobody has to install the `onnx`
+ONNX is protocol buffers; writing them takes a page, so no caller has to install the `onnx`
 package for it. Field numbers are those of `onnx.proto`, which never change.
 """
 

@@ -38,7 +38,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     vector: float = 0.15
     vector_context: float = 0.35
     speaker: float = 0.12
-    """For what was said by somebody whom the query names."""
+    """For what was said by a speaker whom the query names."""
     time: float = 0.40
     """For what was said in the month or around the day that the query names."""
     substance: float = 0.20
@@ -98,7 +98,7 @@ class Ranking:
     """Whose vector told the cosine: a place among `models`; -1 for none."""
     models: tuple[str, ...]
     speaker: Floats
-    """1 for what was said by somebody whom the query names."""
+    """1 for what was said by a speaker whom the query names."""
     time: Floats
     """Up to 1 for what was said when the query says."""
 
@@ -185,7 +185,7 @@ class _CandidateTable:
 
 
 def _read_table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTable:
-    # Doubles hold row numbers exactly as far as anybody will ever count.
+    # Doubles hold row numbers exactly as far as any caller will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
     found = index.positions(hits[:, 0].astype(np.int64))

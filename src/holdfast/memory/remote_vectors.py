@@ -92,7 +92,7 @@ class RemoteEmbedder:
         """Ask this endpoint; a `dimension` other than the model's own is asked for.
 
         Raises:
-            UsageError: nobody knows how long the model's vectors are.
+            UsageError: it is not known how long the model's vectors are.
         """
         own = KNOWN_DIMENSIONS.get(model.removesuffix(":latest").rpartition("/")[2])
         if dimension is None and own is None:

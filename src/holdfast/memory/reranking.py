@@ -39,7 +39,7 @@ class RerankWeights(msgspec.Struct, frozen=True, kw_only=True):
     """How much each part of the second ranking counts beside the first score, which counts 1."""
 
     speaker: float = 0.0
-    """Said by somebody whom the query names; on top of the first ranking's part."""
+    """Said by a speaker whom the query names; on top of the first ranking's part."""
     time: float = 0.0
     """Said when the query says; on top of the first ranking's part."""
     late: float = 0.0

@@ -89,7 +89,7 @@ class Searcher:
             mentioned, names = _find_mentioned(query, cached.index.speakers)
             is_whole = cached.index.is_whole
         words = query_words(query, leave_out=names)
-        # Nobody waits for another one's embedder: the locks are open meanwhile.
+        # No caller waits for another one's embedder: the locks are open meanwhile.
         seen = await self._read_seen(places, without_names(query, mentioned), is_whole=is_whole)
         asked = ranking.Query(
             now=now,

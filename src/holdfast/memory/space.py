@@ -14,7 +14,7 @@ class VectorSpace(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int = 0
     provider: str = ""
     base_url: str = ""
-    """Where the model is asked, without credentials; empty if nobody knows."""
+    """Where the model is asked, without credentials; empty if that is not known."""
     model: str = ""
     """As the server calls it."""
 

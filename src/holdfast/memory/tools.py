@@ -21,7 +21,7 @@ ManagerOf: TypeAlias = "Callable[[str], Awaitable[MemoryManager]]"
 
 
 def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
-    """Return `remember` and `recall` for the sessions of a manager, or of whoever knows it."""
+    """Return `remember` and `recall` for the sessions of a manager, or of what finds it."""
 
     async def of(session_id: str) -> MemoryManager:
         return await manager(session_id) if callable(manager) else manager

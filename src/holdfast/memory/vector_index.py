@@ -106,7 +106,7 @@ class VectorIndex:
 
     @property
     def is_utterance(self) -> Flags:
-        """Whether somebody said it."""
+        """Whether a speaker said it."""
         silent = self.speakers.get("", -1)
         said: Flags = self.column("speaker") != silent
         return said
@@ -250,7 +250,7 @@ def _compute_signs(vectors: Floats, words: int) -> Words:
 def _measure_substance(row: IndexRow) -> float:
     """Say how much an utterance is likely to tell: long ones more, questions less.
 
-    Around 0 for a sentence of 60 characters; 0 for everything that nobody said.
+    Around 0 for a sentence of 60 characters; 0 for everything that no speaker said.
     """
     if not row.speaker or not row.characters:
         return 0.0

@@ -30,7 +30,7 @@ class ReasoningPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="r
     """What the model thought aloud.
 
     `signature` and `encrypted` must go back to the provider unchanged; they mean
-    nothing to anybody else.
+    nothing to any other caller.
     """
 
     text: str

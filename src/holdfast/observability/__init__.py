@@ -1,6 +1,6 @@
 """What people and machines see of a process while it works: for now, its log.
 
-The log is loaded when somebody sets it up; only applications do.
+The log is loaded when a caller sets it up; only applications do.
 """
 
 from typing import TYPE_CHECKING

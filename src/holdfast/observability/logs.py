@@ -43,7 +43,7 @@ def configure_logs(
 
     Level and format come from the settings (`log.level`, `log.format`). Every entry is
     redacted as a whole once it is a line: messages, fields, exceptions with their
-    tracebacks, warnings, and errors that nobody caught in threads and finalizers.
+    tracebacks, warnings, and errors that nothing caught in threads and finalizers.
     """
     known = redactor if redactor is not None else process_redactor(settings)
     before = _Before()
@@ -115,7 +115,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _catch_the_uncaught() -> None:
-    """Let errors that nobody caught go through the log instead of straight to the terminal."""
+    """Let errors that nothing caught go through the log instead of straight to the terminal."""
     log = logging.getLogger("holdfast.uncaught")
 
     def in_main(

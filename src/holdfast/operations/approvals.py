@@ -24,7 +24,7 @@ async def list_(
 ) -> list[Approval]:
     """Return approvals, oldest first; those that wait for an answer unless told otherwise.
 
-    `status=None` returns all. A request of a run that has ended waits for nobody.
+    `status=None` returns all. A request of a run that has ended waits for no answer.
     """
     return await runtime.approvals.find(status=status, session_id=session_id, limit=limit)
 
@@ -137,5 +137,5 @@ async def answer(
 
 @operation("approvals:read")
 async def terms(runtime: Runtime, caller: Caller, /, on_ask: OnAsk = "deny") -> ApprovalTerms:
-    """Return the terms of the settings, with what becomes of calls that nobody answers."""
+    """Return the terms of the settings, with what becomes of calls that no approver answers."""
     return runtime.runs.terms(on_ask)

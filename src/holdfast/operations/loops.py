@@ -28,7 +28,7 @@ LocalSetup: TypeAlias = Annotated[
 
 
 def _hear_nothing(_: LoopNews) -> None:
-    """Nobody listens."""
+    """There is no subscriber."""
 
 
 @operation("runs:write")

@@ -44,7 +44,7 @@ async def trust(
 
 @operation("mcp:admin")
 async def forget(runtime: Runtime, caller: Caller, /, name: str) -> None:
-    """Forget what was accepted of an MCP server, and that anybody vouched for it."""
+    """Forget what was accepted of an MCP server, and that the user vouched for it."""
     manager = await runtime.mcp.manager()
     await asyncio.to_thread(manager.forget, name)
 
@@ -76,7 +76,7 @@ async def tools(
 
     Raises:
         NotFound: there is no such server.
-        McpUntrusted: it is a project's, and nobody vouched for it.
+        McpUntrusted: it is a project's, and the user has not vouched for it.
         McpFailed: it cannot be asked.
     """
     return await (await runtime.mcp.manager()).list_tools_of(endpoint)
@@ -90,7 +90,7 @@ async def accept(
 
     Raises:
         NotFound, McpToolMissing: there is no such server, or no such tool.
-        McpUntrusted: it is a project's, and nobody vouched for it.
+        McpUntrusted: it is a project's, and the user has not vouched for it.
         McpFailed: it cannot be asked.
     """
     return await (await runtime.mcp.manager()).accept(endpoint, tools)
@@ -120,7 +120,7 @@ async def invoke(
 
     Raises:
         NotFound, McpToolMissing: there is no such server, or no such tool.
-        McpUntrusted: the server is a project's, and nobody vouched for it.
+        McpUntrusted: the server is a project's, and the user has not vouched for it.
         McpFailed: it cannot be asked what it offers.
     """
     registry = runtime.toolbox.registry

@@ -56,7 +56,7 @@ async def execute(
     the model and the options that it began with unless others are given. The message must then
     be the same too, or empty.
 
-    Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
+    Where a call asks and no approver is there to answer, `on_ask` refuses it (`deny`) or lets
     the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
 
     `budget` limits what this run may spend, besides the limits of its agent, of its
@@ -307,9 +307,9 @@ async def fork(
 
 @operation("runs:read", agents=of_run)
 async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
-    """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
+    """Return a run as soon as it waits for no answer: an approver has answered, or it has ended.
 
-    Answers in other processes count too. Whoever began the run goes on with it then, by
+    Answers in other processes count too. The caller that began the run goes on with it then, by
     the same call; nothing is executed here.
 
     Raises:

@@ -78,9 +78,9 @@ async def run(
     ended; what had been begun then is what counts, whatever the file says now. With
     `parent_id` its session stands below another one.
 
-    Where a call asks and nobody is there to answer, `on_ask` refuses it (`deny`) or lets
-    the workflow wait (`park`) until somebody has answered and `workflows.resume` is called.
-    With `stay` it goes on by itself as soon as somebody has, in whichever process; given
+    Where a call asks and no approver is there to answer, `on_ask` refuses it (`deny`) or lets
+    the workflow wait (`park`) until an approver has answered and `workflows.resume` is called.
+    With `stay` it goes on by itself as soon as an approver has, in whichever process; given
     as a function, it is told how the workflow stands each time before it waits.
     `budget` limits what the run and everything that it starts may spend together.
 

@@ -21,14 +21,14 @@ from holdfast.sessions import PermissionRule
 ApprovalStatus: TypeAlias = Literal["open", "approved", "denied", "used", "expired"]
 OnAsk: TypeAlias = Literal["deny", "park"]
 ON_ASK: tuple[OnAsk, ...] = ("deny", "park")
-"""What becomes of a call that asks while nobody is there: refuse it, or let the run wait."""
+"""What becomes of a call that asks while no approver is there: refuse it, or let the run wait."""
 
 DAY_S = 86_400.0
 _WILD = frozenset("*?[]{}\\")
 
 
 class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens when nobody answers, how long a consent is good for, how many it takes."""
+    """What happens when no approver answers, how long a consent is good for, how many it takes."""
 
     on_ask: OnAsk = "deny"
     expires_after_s: float = 7 * DAY_S

@@ -85,7 +85,7 @@ def choose_stricter(one: Budget, other: Budget) -> Budget:
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A scope whose budget somebody below it spends from too.
+    """A scope whose budget a run below it spends from too.
 
     Without a `run_id` it is the whole session's; what was spent in it follows from the ids.
     """
@@ -192,7 +192,7 @@ class Reservation(msgspec.Struct, kw_only=True):
 class BudgetLedger:
     """The scopes that are in use in this process, and what is spent and reserved in each.
 
-    Every operation is atomic: it takes effect at all levels or at none, whoever calls it
+    Every operation is atomic: it takes effect at all levels or at none, the caller that calls it
     from whichever thread or task.
     """
 
@@ -202,12 +202,12 @@ class BudgetLedger:
         self._lock = threading.Lock()
         self.opening = asyncio.Lock()
         """Held from looking up what was spent in a scope until the scope is open, so that
-        nobody begins and ends in between unseen."""
+        no run begins and ends in between unseen."""
 
     def open(
         self, scope: str, budget: Budget, *, parent: str = "", spent: Amount = NOTHING
     ) -> None:
-        """Use a scope; `spent` is what the journal knows, if nobody here uses the scope yet.
+        """Use a scope; `spent` is what the journal knows, if no run here uses the scope yet.
 
         Opening a scope that is in use sets its limits anew and leaves alone what it spent.
         """
@@ -227,7 +227,7 @@ class BudgetLedger:
             self._read_chain(scope)[0][1].budget = budget
 
     def is_open(self, scope: str) -> bool:
-        """Say whether somebody uses a scope now, so that its sums are known here."""
+        """Say whether a run uses a scope now, so that its sums are known here."""
         with self._lock:
             return scope in self._nodes
 

@@ -223,7 +223,7 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def run_budget(self) -> Budget:
-        """Return what one run may spend in all, whoever works in it."""
+        """Return what one run may spend in all, whichever agent works in it."""
         return Budget(**self.tools.budgets.model_dump())
 
     def find_agent_budget(self, agent: str) -> Budget:

@@ -184,7 +184,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         rule = decisive.rule
         said = f"the {decisive.source} rule `{rule.permission} {rule.pattern} {rule.action}` holds"
         if decisive.source == "ceiling" and (rule.permission, rule.pattern) == ("network", "*"):
-            # The first rule that anybody meets: nobody has written it, so it says its way out.
+            # The first rule that any caller meets: no operator has written it, so it says its way
+            # out.
             return f"{said}; ALLOW_NET and allowed_hosts in network.yaml open hosts"
         return said
 

@@ -1,8 +1,8 @@
 """The facts of approvals.
 
-A request is written by whoever holds the session, an answer by anybody, and the use again by
-the holder, together with what it allowed. Nothing of an approval is taken along by a fork: a
-consent is given for one call of one session.
+A request is written by the caller that holds the session, an answer by any caller, and the use
+again by the holder, together with what it allowed. Nothing of an approval is taken along by a
+fork: a consent is given for one call of one session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.sessions import PermissionRule
 
 @payload("approval.requested", is_inherited=False, is_synced=True, has_content=True)
 class ApprovalRequested(Payload, frozen=True, kw_only=True):
-    """A call needs somebody's consent; `seal` binds the request to exactly this call."""
+    """A call needs a caller's consent; `seal` binds the request to exactly this call."""
 
     approval_id: str
     message_id: str
@@ -47,7 +47,7 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
 
 @payload("approval.answered", is_open=True, is_inherited=False, is_synced=True, has_content=True)
 class ApprovalAnswered(Payload, frozen=True, kw_only=True):
-    """Somebody consented to a call, as it was asked or with other arguments, or refused it.
+    """An approver consented to a call, as it was asked or with other arguments, or refused it.
 
     `seal` says what exactly was consented to.
     """

@@ -32,7 +32,7 @@ class PolicyRejected(Payload, frozen=True, kw_only=True):
 
 @payload("policy.reload_requested", is_open=True, is_inherited=False)
 class PolicyReloadRequested(Payload, frozen=True, kw_only=True):
-    """Somebody asks every process on this store to read its policies again."""
+    """A caller asks every process on this store to read its policies again."""
 
     directory: str
     asked_by: str = ""
@@ -45,8 +45,8 @@ ViolationSource: TypeAlias = Literal["ceiling", "parent", "agent", "session", "t
 class PolicyViolation(Payload, frozen=True, kw_only=True):
     """A call went against the rules and was refused; stands in the chain of its session.
 
-    `source` says who refused: the operator's ceiling, whoever started the agent, the agent's
-    or the session's own rules, the tool itself (a path that leads out of the workspace, a
+    `source` says who refused: the operator's ceiling, the caller that started the agent, the
+    agent's or the session's own rules, the tool itself (a path that leads out of the workspace, a
     host that may not be reached), or the sandbox. What a person refused is none.
     """
 

@@ -191,7 +191,7 @@ def clean_target(target: str, kind: str) -> str:
     """Return the one spelling of a target that patterns are matched against."""
     if kind == "path":
         if ".." in target or "./" in target or "//" in target or target.endswith("/"):
-            # `//` is kept by normpath; nobody means it.
+            # `//` is kept by normpath; no author means it.
             return posixpath.normpath(re.sub("/+", "/", target)) if target else "."
         return target
     if kind == "host":

@@ -1,6 +1,6 @@
 """Shadow mode: a candidate policy decides beside the active one and changes nothing.
 
-Whoever decides hands over what was decided; where the candidate disagrees, the
+The caller that decides hands over what was decided; where the candidate disagrees, the
 difference is reported. A difference is told once, however often it occurs.
 """
 

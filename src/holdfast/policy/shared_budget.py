@@ -1,8 +1,8 @@
 """A tenant's budget: shared by all sessions and all processes of a state directory.
 
-Its reservations are facts of the system's chain. A reservation is appended only if nobody
+Its reservations are facts of the system's chain. A reservation is appended only if no caller
 else appended since the sum was read, so two processes cannot both take what is left. What a
-dead process held is released by whoever runs short.
+dead process held is released by the caller that runs short.
 """
 
 from __future__ import annotations

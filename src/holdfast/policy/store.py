@@ -1,6 +1,6 @@
 """The policies in force: loaded, checked, and replaced while everything runs.
 
-A reload puts a whole new bundle in the place of the old one, or changes nothing. Whoever
+A reload puts a whole new bundle in the place of the old one, or changes nothing. The caller that
 decides takes the bundle once per call, so a call that has begun keeps what it began with.
 What was spent of a budget is kept elsewhere; a reload cannot reset it.
 """
@@ -79,7 +79,7 @@ class PolicyStore:
             PolicyInvalid: something is wrong; nothing is in force but the empty bundle.
         """
         if self._journal is not None:
-            # Whoever asks for a reload from now on is heard, even before `follow_requests`.
+            # The caller that asks for a reload from now on is heard, even before `follow_requests`.
             self._seen = await self._journal.read_last_seq()
         self.bundle = await asyncio.to_thread(self._read)
         await self._tell(

@@ -1,4 +1,4 @@
-"""What the room reports about model calls: payloads for whoever observes or journals them."""
+"""What the room reports about model calls: payloads for observers and journals."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ EventObserver: TypeAlias = Callable[[ProviderEvent], None]
 
 
 def ignore_event(event: ProviderEvent) -> None:
-    """The observer of nobody."""
+    """An observer of nothing."""

@@ -35,7 +35,7 @@ def may_fall_back(error: HoldfastError, failed: ModelInfo, other: ModelInfo) -> 
     no credit left for us.
     A request too long goes to a model with a larger window only. No after a refused
     request or a withheld answer: these are about the request, and asking around for
-    somebody who lets it pass is not for us to decide. Our own rate rules count only
+    a caller who lets it pass is not for us to decide. Our own rate rules count only
     when they are about that one model.
     """
     if isinstance(error, LLMContextTooLong):
@@ -51,9 +51,9 @@ class FallbackModel:
     """Several models as one: each call goes to the first that can answer it.
 
     The order is the preference, and every call begins at the top. Each step down is
-    reported with its reason. Whoever listens to deltas gets `Restarted` first when
+    reported with its reason. A subscriber to deltas gets `Restarted` first when
     there is half a text to drop; only `Finished` may be acted on, so nothing was done
-    twice. When nobody is left, the last error is raised. `info` and `count_tokens` are
+    twice. When no model is left, the last error is raised. `info` and `count_tokens` are
     those of the first model; `info.fallbacks` names the others.
     """
 

@@ -212,7 +212,7 @@ def iterate_layers(model: Model) -> Iterator[Model]:
 
 
 def note_event(event: ProviderEvent) -> None:
-    """The observer of shared models: hands an event to whoever made the call."""
+    """The observer of shared models: hands an event to the caller that made the call."""
     caller = _caller.get()
     if caller is not None:
         caller.heard.append(event)

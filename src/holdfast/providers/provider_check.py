@@ -72,7 +72,7 @@ async def check_endpoint(
 ) -> ProviderCheck:
     """Ask for the list of models; where there is none, ask `ask` a tiny question.
 
-    A model that somebody named (`is_named`) is asked in any case: being listed is no answer.
+    A model that a caller named (`is_named`) is asked in any case: being listed is no answer.
     Never raises for what the provider does.
     """
     cautions = tuple(config.cautions(has_key=bool(endpoint.key.reveal())))

@@ -185,12 +185,12 @@ def _make_refusal(shortage: Shortage) -> RateLimitError:
 
 
 class RateLimitedModel(ModelWrapper):
-    """A model whose calls keep to the rate rules of whoever makes them.
+    """A model whose calls keep to the rate rules of the caller that makes them.
 
     Put it inside `RetryingModel`, so that every attempt counts as the call it is.
     Expected tokens are the counted input plus `request.max_output_tokens` (or
     `expected_output_tokens`); the answer's own figures replace them. A call that
-    failed keeps its expectation, because nobody knows what it used.
+    failed keeps its expectation, because it is not known what it used.
     """
 
     def __init__(

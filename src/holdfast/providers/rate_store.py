@@ -112,7 +112,7 @@ class WindowStorage(Storage, MovingWindowSupport):
         return (window.entries[0].at if window.entries else now), window.held
 
     def wait_s(self, key: str, limit: int, expiry: int, amount: int) -> float:
-        """Return how long it takes until `amount` fits, if nobody else comes."""
+        """Return how long it takes until `amount` fits, if no other process comes."""
         window, now = self._compute_window(key, expiry)
         excess = window.held + amount - limit
         for entry in window.entries:

@@ -1,4 +1,4 @@
-"""Which model answers when nobody said so: a fixed order, told in one sentence."""
+"""Which model answers when no caller said so: a fixed order, told in one sentence."""
 
 from __future__ import annotations
 

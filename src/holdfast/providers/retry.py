@@ -102,7 +102,7 @@ class RetryingModel(ModelWrapper):
 
     Only `Finished` may be acted on, and it comes last: until then no tool call was
     executed and nothing was kept, so a stream that broke half-way can begin anew.
-    Whoever listens to deltas gets `Restarted` first when there is half a text to drop.
+    A subscriber to deltas gets `Restarted` first when there is half a text to drop.
     After `Finished` nothing is retried. Errors that are no passing `LLMError` (our own
     rate rules, a cancelled task, bugs) pass through untouched.
 
@@ -265,5 +265,5 @@ class _Pace:
             return False
         self.wait_s = 0.0 if stamina.is_testing() else wait_s
         self._model._report(self.number + 1, self.wait_s, error)
-        # Whoever brought a sleep waits there; stamina then has nothing to wait for.
+        # The caller that brought a sleep waits there; stamina then has nothing to wait for.
         return self.wait_s if self._model._sleep is None else 0.0

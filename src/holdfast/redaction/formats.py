@@ -238,4 +238,4 @@ PERSONAL: tuple[KeyFormat, ...] = (
         is_real=lambda text: 8 <= sum(map(str.isdigit, text)) <= 15,
     ),
 )
-"""Formats of personal data; used only where somebody asked for it."""
+"""Formats of personal data; used only where a caller asked for it."""

@@ -1,7 +1,7 @@
 """Find the markers that redaction left, in what comes back from the journal.
 
-A text that was redacted is not what somebody wrote. Before it is used for anything but
-reading, whoever uses it has to know.
+A text that was redacted is not what a caller wrote. Before it is used for anything but
+reading, the caller that uses it has to know.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def list_withheld(value: object, name: str = "") -> tuple[str, ...]:
     """Return the places of a JSON value in which a secret was replaced by a marker.
 
     Places are written as `files.0.content`. A marker inside base64 counts too; so does one
-    that somebody wrote on purpose, since nobody can tell them apart.
+    that a caller wrote on purpose, since no caller can tell them apart.
     """
     if isinstance(value, str):
         return (name,) if _is_marked(value) else ()

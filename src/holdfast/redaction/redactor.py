@@ -1,14 +1,14 @@
 """The redactor: finds secrets and puts markers in their place.
 
 A `Redactor` knows two things: the secrets of this process, by value (from settings, the
-environment and the secrets file, registered by whoever starts things), and the formats of
+environment and the secrets file, registered by the caller that starts things), and the formats of
 common keys. What it finds it replaces by a stable marker such as `[redacted:openai-key]`.
 
 Known secrets are also found with JSON escapes in them (`\\u0073`, `\\/`), URL-encoded, and
 inside base64. Formats are found in clear text, and in texts packed as base64.
 
 It is no wall: a program that is given a secret can always spell it backwards. It keeps
-secrets from lying around in files that nobody meant to hold them.
+secrets from lying around in files that no caller meant to hold them.
 """
 
 from __future__ import annotations

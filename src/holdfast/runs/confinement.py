@@ -140,7 +140,7 @@ def select_visible_tools(
     """Return the tools that a model sees for an agent with these rights, by name.
 
     What could never be allowed is hidden; optional tools are shown to agents that name them,
-    and what a run would have no use for is offered to nobody.
+    and what a run would have no use for is offered to no caller.
     """
     return dict(_select_visible(tuple(registry.tools.values()), ceiling, rights))
 

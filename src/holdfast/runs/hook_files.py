@@ -119,7 +119,7 @@ class HookFiles:
         if not named and tuple(argv) not in self._of_project:
             return True
         folder, _ = self._project()
-        # Only the nearest folder can be trusted; whoever names another one is not.
+        # Only the nearest folder can be trusted; the caller that names another one is not.
         is_nearest = folder is not None and set(named) <= {os.path.realpath(folder)}
         return is_nearest and self.is_trusted()
 
@@ -180,7 +180,7 @@ class ConfinedScripts:
         """Execute a command and return how it ended.
 
         Raises:
-            PermissionDenied: a policy does not allow it, or nobody trusts it as it is.
+            PermissionDenied: a policy does not allow it, or no caller trusts it as it is.
             SandboxFailed: it cannot be confined here, so it was not started.
             TimeoutError: it took too long.
             ValueError: it wrote too much.
@@ -239,7 +239,7 @@ def register_files(hooks: Hooks, files: Sequence[HookFile]) -> tuple[Hook, ...]:
     """Let trusted hooks of files take part; others, and broken ones, are left out.
 
     A guard of a folder that has changed since it was trusted takes part too. It is not
-    executed as it is now, so it refuses: nobody gets rid of a guard by touching a file.
+    executed as it is now, so it refuses: no caller gets rid of a guard by touching a file.
     """
     return tuple(
         hooks.on_script(

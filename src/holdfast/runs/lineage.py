@@ -1,8 +1,8 @@
 """Who started a run, and what may therefore never be more than its starter's.
 
 A run that another one starts stands in a session of its own, and its lineage is kept with
-that session. Whoever resumes the run, in whichever process, finds it below its parent again:
-rights, sandbox, budgets and the operator's ceiling of every agent above it still hold.
+that session. The caller that resumes the run, in whichever process, finds it below its parent
+again: rights, sandbox, budgets and the operator's ceiling of every agent above it still hold.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
     rights: Rights
     sandbox: Sandbox
     shares: tuple[Share, ...] = ()
-    """The budgets of whoever started the run, which it spends from too."""
+    """The budgets of the caller that started the run, which it spends from too."""
 
 
 def locate_run(
@@ -136,7 +136,7 @@ def locate_run(
     if above is not None:
         path = (*above.path, *path)
         narrow = min(sandbox, above.sandbox, key=_NARROW_FIRST.index)
-        # A person's sandbox is none, unless they speak in the session of somebody's child.
+        # A person's sandbox is none, unless they speak in the session of a caller's child.
         sandbox = narrow if agent is not None else above.sandbox
     spoken = RuleSet(rules=session.permission) if session.permission else NO_RULES
     parent = above.rights if above is not None else None
@@ -170,7 +170,7 @@ def list_below(
 ) -> Lineage:
     """Return the lineage of what an agent, or without one a person, starts from a session.
 
-    `shares` are the starter's budgets with those above it; without them, those of whoever
+    `shares` are the starter's budgets with those above it; without them, those of the caller that
     started the session hold. `labels` are the taint labels of what the starter has read.
     """
     at = locate_run(agent, session, tool_ids, skill_names)

@@ -85,9 +85,9 @@ class AgentRuntime:
         """Return the agent that a run was meant for; no other one has its rights.
 
         Raises:
-            RunInTheWay: nobody here knows it; the run is left to whoever does.
-            NotFound: nobody here knows it, and it was this process that gave it up, whose
-                caller knows. Nobody else would go on with it: it fails.
+            RunInTheWay: no caller here knows it; the run is left to the caller that does.
+            NotFound: no caller here knows it, and it was this process that gave it up, whose
+                caller knows. No other process would go on with it: it fails.
         """
         wanted = turn.request.agent
         if wanted in ("", agent.name):
@@ -124,7 +124,7 @@ class AgentRuntime:
             InvalidTransition: the session is not active.
             RunInterrupted: the machine failed; the same `run_id` goes on with the run.
             RunInTheWay: a run that a dead process left behind stands first in the session, and
-                nobody here can execute it; it stays as it is, and this one is cancelled.
+                this process cannot execute it; it stays as it is, and this one is cancelled.
         """
         if not isinstance(session, Session):
             raise UsageError(detail="execute_agent needs a Session, as create_session returns it.")
@@ -158,7 +158,7 @@ class AgentRuntime:
                 is_new=not run_id,
                 on_busy=self.on_busy,
                 agent=agent.name,
-                # Kept with the run, so that it holds whoever resumes it.
+                # Kept with the run, so that it holds for the process that resumes it.
                 options=scope.to_options() if scope != UNLIMITED else {},
                 opening=self.opening,
                 correlation_id=scope.starter.root if scope.starter is not None else "",
@@ -189,7 +189,7 @@ class AgentRuntime:
     ) -> Outcome:
         """Execute a run that a dead process left behind: it stands first in the session.
 
-        Nobody listens to it here. Its model and options are those that it began with, not those
+        No caller listens to it here. Its model and options are those that it began with, not those
         of the call that comes after.
         """
         taken = await self.take_over(turn)

@@ -89,7 +89,7 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
     turns: TurnQueue
     context: ContextBuilder
     approver: Approver
-    """Who answers where nobody else was named."""
+    """Who answers where no approver was named."""
     terms: ApprovalTerms
     budgets: Budgets
     confinement: Confinement
@@ -112,7 +112,7 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Spending | None:
         """Take up what a run may spend; nothing is counted where nothing is limited.
 
-        `own` is the agent's budget, `run` that of this run, `shares` are those of whoever
+        `own` is the agent's budget, `run` that of this run, `shares` are those of the caller that
         started it. `pending` calls have not run yet.
         """
         confinement, given = self.confinement, self.budgets

@@ -53,7 +53,7 @@ Charge: TypeAlias = Callable[[Message], Message]
 
 
 def without_cost(message: Message) -> Message:
-    """Nobody counts."""
+    """Nothing is counted."""
     return message
 
 
@@ -102,7 +102,7 @@ class Spending:
         clock: Clock,
         above: tuple[Share, ...] = (),
     ) -> None:
-        """Made by the turn; `above` are the budgets of whoever started the run."""
+        """Made by the turn; `above` are the budgets of the caller that started the run."""
         self._above = above
         self._ledger = budgets.ledger
         tenant = budgets.tenant
@@ -243,7 +243,7 @@ class Spending:
         return None if limit is None else max(0.0, limit - self._sum_worked())
 
     def compute_time_left(self) -> float | None:
-        """Return `seconds_left`, for whoever asks later."""
+        """Return `seconds_left`, for the caller that asks later."""
         return self.seconds_left
 
     def make_out_of_time(self) -> BudgetExceeded:
@@ -320,7 +320,7 @@ class Spending:
             raise self.make_out_of_time()
 
     def _compute_time_limit(self) -> float | None:
-        """The shortest of all limits: nobody works longer than whoever started it may."""
+        """The shortest of all limits: no run works longer than its starter may."""
         levels = (*self.limits, *[share.budget for share in self._above])
         return min((b.max_wall_s for b in levels if b.max_wall_s is not None), default=None)
 

@@ -15,14 +15,14 @@ StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
 
 
 class _Heard:
-    """What a listener hears, in order, until somebody takes it."""
+    """What a listener hears, in order, until it is taken."""
 
     __slots__ = ("items", "waiter")
 
     def __init__(self) -> None:
         self.items: list[StreamItem] = []
         self.waiter: asyncio.Future[None] | None = None
-        """Of whoever waits until there is something, or somebody wakes them."""
+        """Of the caller that waits until there is something, or a caller wakes them."""
 
     def hear(self, item: StreamItem) -> None:
         self.items.append(item)
@@ -36,7 +36,7 @@ class _Heard:
 
 
 class StartedRun:
-    """A run that goes on in the background, and whoever follows it."""
+    """A run that goes on in the background, and the caller that follows it."""
 
     def __init__(self, listener: Listener = hear_nothing) -> None:
         """Nobody follows yet but the listener of whoever started it."""

@@ -129,7 +129,7 @@ class AgentTurn:
         return [message for message in messages if message.run_id == self._run_id]
 
     async def execute(self) -> Outcome:
-        """Do the next thing until nothing is left to do, or somebody asks to stop.
+        """Do the next thing until nothing is left to do, or a caller asks to stop.
 
         However it ends, no call is left without a result: the session stays usable.
         """
@@ -160,7 +160,8 @@ class AgentTurn:
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
-            # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
+            # The caller that waits for the run may be cancelled too, as one whom the same person
+            # stopped.
             if await finish(self._turn.close_calls(_CANCELLED)):
                 raise asyncio.CancelledError from None
             return TurnCancelled(reason=self._turn.cancel_reason)
@@ -221,14 +222,14 @@ class AgentTurn:
         session = self._turn.session or await sessions.get_session(self._turn.session_id)
         if LINEAGE_KEY in session.metadata:
             session = await refresh_ancestor_rules(sessions, session)
-        # Messages are written only by whoever holds the session, so the count is true.
+        # Messages are written only by the caller that holds the session, so the count is true.
         if session.message_count:
             number = self._turn.last if self._turn.is_alone else 0
             # A run that goes on needs all that it has said, also what a summary stands for.
             since = self._turn.run.queued_at if self._turn.is_resumed else None
             self._messages = await sessions.messages.growing(session, up_to=number, since=since)
         if self._messages:
-            # Only the last message can have calls that nobody has answered yet.
+            # Only the last message can have calls that no caller has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
         mine: list[Message] = []
         if self._turn.is_resumed:

@@ -72,7 +72,7 @@ class ApprovalService:
     ) -> list[Approval]:
         """Return approvals, oldest first; those that wait for an answer unless told otherwise.
 
-        `status=None` returns all. A request of a run that has ended waits for nobody.
+        `status=None` returns all. A request of a run that has ended waits for no answer.
         """
         if status is not None and status not in get_args(ApprovalStatus):
             told = ", ".join(get_args(ApprovalStatus))
@@ -197,7 +197,7 @@ class ApprovalService:
             origin = Origin(run_id=row.run_id, agent_path=row.agent_path)
             await self._journal.append(row.session_id, facts, origin=origin)
             if (await self._make_approval(row.id)).status != "open":
-                # Somebody else answered at the same moment, and together it was enough.
+                # Another process answered at the same moment, and together it was enough.
                 await self._turns.wake(row.run_id, cause=cause, is_for_any_process=True)
         row = await self._make_approval(row.id)
         if row.status != "open":

@@ -120,7 +120,7 @@ class CallEnvironment:
             *scope.inherited,
             *(await read_kept_labels(journal, session.id) if is_known else ()),
         )
-        # Whoever is asked in the name of a child is asked by its children themselves.
+        # The caller that is asked in the name of a child is asked by its children themselves.
         asked = scope.approver
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         # In whose name the session was begun; locally, the owner of the state directory.

@@ -72,7 +72,7 @@ class ContextService:
 
         async def build(session: Session, messages: Sequence[Message]) -> ModelRequest:
             context = await self._runs.context.build_agent_context(
-                session, _Nobody(), {}, messages=messages
+                session, _NoAgent(), {}, messages=messages
             )
             return ModelRequest(messages=context.messages, system=context.system_prompt)
 
@@ -84,8 +84,8 @@ class ContextService:
         return after.messages[-1] if len(after.messages) > len(before) else None
 
 
-class _Nobody:
-    """No agent: a summary is made for whoever goes on."""
+class _NoAgent:
+    """No agent: a summary is made for the caller that goes on."""
 
     name = ""
     prompt = ""

@@ -79,7 +79,7 @@ class HandCallService:
         )
         asked = compose(session.id, "user", f"Call the tool {name}.", self._journal.clock.now())
         kept = KeptRequest(on_ask=on_ask, budget=budget or NO_BUDGET)
-        # Kept with the run, so that whoever resumes it makes this call and no other.
+        # Kept with the run, so that the caller that resumes it makes this call and no other.
         wanted: JsonObject = {"tool": name, "arguments": arguments}
         run = await self._turns.submit(
             session.id, asked, run_id=run_id, options={**kept.to_options(), "call": wanted}

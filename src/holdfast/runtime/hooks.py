@@ -34,7 +34,7 @@ from holdfast.skills import TrustStore
 from holdfast.tools import Attendant, NoAttendant
 
 _LAST_WORDS_S = 5.0
-_NOBODY = NoAttendant()
+_NO_ATTENDANT = NoAttendant()
 
 
 class HookService:
@@ -69,7 +69,7 @@ class HookService:
 
     @property
     def attendant(self) -> Attendant | None:
-        """Who answers questions of agents while they wait; without anybody, the run parks."""
+        """Who answers questions of agents while they wait; without one, the run parks."""
         return self._attendant
 
     @attendant.setter
@@ -79,7 +79,7 @@ class HookService:
             hooks=self.hooks,
             bus=self.bus,
             execution=self.execution,
-            attendant=attendant or _NOBODY,
+            attendant=attendant or _NO_ATTENDANT,
         )
 
     async def begin(self) -> None:

@@ -63,11 +63,11 @@ _ROLES = ("planner", "executor", "reviewer")
 
 
 def _hear_nothing(_: LoopNews) -> None:
-    """Nobody listens."""
+    """There is no subscriber."""
 
 
 def read_news(event: Event, steps: Mapping[str, str]) -> LoopNews | None:
-    """Return what a stored event says to whoever watches a loop, `None` if it says nothing.
+    """Return what a stored event says to the observer of a loop, `None` if it says nothing.
 
     `steps` are the sessions of steps, by id.
     """
@@ -234,7 +234,7 @@ class LoopService:
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
                 continue
             await sessions.import_events(events)
-            # What somebody allowed there, for there, is not allowed here.
+            # What an approver allowed there, for there, is not allowed here.
             changes = SessionChanges(directory=here, permission=())
             await self._journal.append(name, [SessionUpdated(changes=changes)])
             await forget_missing(await self._artifacts.opened(), name)

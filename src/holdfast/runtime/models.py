@@ -173,7 +173,7 @@ class ModelService:
 
 
 def _report_unknown(message: Message) -> Message:
-    """Say that nobody knows what a model object's answer cost, so that budgets can refuse."""
+    """Say that it is not known what a model object's answer cost, so that budgets can refuse."""
     return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
 
 

@@ -40,7 +40,7 @@ async def check_is_agents(turns: TurnQueue, journal: Journal, run_id: str) -> No
     if known.agent == LOOP_AGENT or known.agent.startswith(AGENT_PREFIX):
         raise UsageError(detail=f"The run {run_id} is one of {known.agent!r}, not of an agent.")
     if await find_called_tool(journal, known):
-        # Whoever consented to this call did not consent to what an agent would do next.
+        # The approver who consented to this call did not consent to what an agent would do next.
         detail = f"The run {run_id} is a call by hand: only `tools.call` goes on with it."
         raise UsageError(detail=detail)
 

@@ -77,7 +77,7 @@ DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
-_NOBODY = NoApprover()
+_NO_APPROVER = NoApprover()
 _Hearer: TypeAlias = Callable[[ChildPiece], None]
 
 
@@ -119,7 +119,7 @@ class RunService:
         self.context = context
         """The builder of all contexts; put another one in its place to change its steps."""
         self.approver: Approver | None = None
-        """Who answers when a call asks; nobody unless set."""
+        """Who answers when a call asks; no caller unless set."""
         self.check_policies: Callable[[], Awaitable[object]] = _check_nothing
         """Raises where a policy file is wrong, before anything is kept."""
         self.take_over: TakeOver | None = None
@@ -134,7 +134,7 @@ class RunService:
             sessions=sessions,
             turns=turns,
             context=context,
-            approver=_NOBODY,
+            approver=_NO_APPROVER,
             terms=self.terms(),
             budgets=budgets,
             confinement=confinement,
@@ -151,7 +151,7 @@ class RunService:
     @property
     def services(self) -> RunServices:
         """What every kind of run works with right now."""
-        approver, around = self.approver or _NOBODY, self._hooks.instrumentation
+        approver, around = self.approver or _NO_APPROVER, self._hooks.instrumentation
         known = self._services
         if (
             known.approver is not approver
@@ -164,7 +164,7 @@ class RunService:
         return known
 
     def terms(self, on_ask: OnAsk = "deny") -> ApprovalTerms:
-        """Return the terms of the settings, with what becomes of calls that nobody answers."""
+        """Return the terms of the settings, with what becomes of calls that no approver answers."""
         chosen = self._settings.approvals
         return ApprovalTerms(
             on_ask=on_ask, expires_after_s=chosen.expires_after_s, required=chosen.required
@@ -267,7 +267,7 @@ class RunService:
     async def result(self, run_id: str) -> AgentResult:
         """Wait for the end of an agent's run and return its result; one that parks comes back.
 
-        A run that nobody executes any more is gone on with here; one that has ended is read from
+        A run that no caller executes any more is gone on with here; one that has ended is read from
         the journal, also where its agent is known no more.
         """
         started = self._started.get(run_id)
@@ -297,7 +297,7 @@ class RunService:
         if started is not None:
             started.end()
         if not task.cancelled():
-            task.exception()  # whoever waits for the result is told; nobody has to
+            task.exception()  # the caller that waits for the result is told; no caller has to
 
     async def close(self) -> None:
         """Cancel what was started here and has not ended, and wait until that is recorded."""
@@ -404,7 +404,7 @@ class RunService:
             await self._check_message(request)
         if request.tool_ids is not None or request.skill_names is not None:
             await self._check_names(request)
-        # Where somebody listens it begins before, since they want to find it.
+        # Where a subscriber listens it begins before, since they want to find it.
         is_observed = not self._hooks.hooks.is_empty or bool(self._hooks.bus.subscriptions)
         opening = request.new_session
         if is_observed:
@@ -435,7 +435,7 @@ class RunService:
         if tools.find("skill") is not None or request.skill_names:
             skills = await self._skills.list_offered_in(session)
         if not run_id and is_observed:
-            # Whoever listens wants to know which run it is about to be.
+            # A subscriber wants to know which run it is about to be.
             run_id = make_id("run")
         execute = partial(
             runtime.execute_agent,
@@ -465,7 +465,7 @@ class RunService:
             approver = PropagatingApprover(approver, self._journal, at.above)
         if approver is not None or request.on_ask != services.terms.on_ask:
             terms = self.terms(request.on_ask)
-            services = replace(services, approver=approver or _NOBODY, terms=terms)
+            services = replace(services, approver=approver or _NO_APPROVER, terms=terms)
         runtime = AgentRuntime(services, model=ready.model, charge=ready.charge)
         runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
         runtime.find_agent = self._agents.get_agent
@@ -554,7 +554,7 @@ class RunService:
             raise RunIdReused(run_id=known.id)
 
     def _open_hearing(self, request: RunRequest) -> AbstractContextManager[RunRequest]:
-        """Let whoever hears a run's children hear theirs, as long as the run is executed here."""
+        """Let the listener of a run's children hear theirs, while the run is executed here."""
         starter = request.starter.run_id if request.starter is not None else ""
         hear = request.hear_children or self._hearers.get(starter)
         if hear is None:
@@ -588,7 +588,7 @@ def _listen(
 
 
 def _to_both(request: RunRequest, listener: Listener) -> Listener:
-    """Return a listener that also tells whoever hears the children of the run's starter."""
+    """Return a listener that also tells the listener of the children of the run's starter."""
     hear, starter = request.hear_children, request.starter
     if hear is None or starter is None:
         return listener

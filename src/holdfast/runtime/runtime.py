@@ -112,7 +112,7 @@ class Runtime:
     """One state directory with everything that works on it.
 
     The constructor builds and checks, and touches no file but the settings'; the first
-    `opened` opens. Whoever forks makes a new one.
+    `opened` opens. The caller that forks makes a new one.
     """
 
     def __init__(
@@ -393,7 +393,7 @@ class Runtime:
         """Finish what was accepted and give everything back; safe to repeat."""
         if self._is_open and not self._is_ending:
             self._is_ending = True
-            # Whoever is told may still ask something, so this comes first.
+            # The caller that is told may still ask something, so this comes first.
             await self.hooks.say_goodbye()
         self._is_closed = True
         async with self._one_at_a_time:

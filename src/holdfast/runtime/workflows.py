@@ -183,9 +183,10 @@ class WorkflowService:
     # --- waiting ----------------------------------------------------------------------
 
     async def await_answer(self, run_id: str) -> Run:
-        """Return a run as soon as it waits for nobody: somebody has answered, or it has ended.
+        """Return a run as soon as it waits for no answer: an approver has answered, or it has
+        ended.
 
-        Answers in other processes count too. Whoever began the run goes on with it then, by
+        Answers in other processes count too. The caller that began the run goes on with it then, by
         the same call; nothing is executed here.
 
         Raises:
@@ -274,7 +275,7 @@ class WorkflowService:
     async def _check_names(
         self, order: WorkflowRequest, code: dict[str, Tool | Agent | Workflow]
     ) -> None:
-        """Refuse what nobody could call, before anything is done."""
+        """Refuse what no caller could call, before anything is done."""
         registry = self._toolbox.registry
         definitions = (order.definition, *order.called.values())
         await self._mcp.prepare(has_network="network" in [one.sandbox for one in definitions])

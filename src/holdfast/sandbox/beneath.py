@@ -2,7 +2,7 @@
 
 `Finder.find` gives the directory that holds the last component, as an open descriptor,
 and the component itself, which was no link when we looked. Everything else (open, stat,
-rename) is then done relative to that descriptor with O_NOFOLLOW, so nobody can swap a
+rename) is then done relative to that descriptor with O_NOFOLLOW, so no process can swap a
 directory for a link in between and lead us outside.
 
 `WalkingFinder` walks itself, one O_NOFOLLOW component at a time, on every POSIX system.
@@ -247,7 +247,7 @@ class _Walk:
         try:
             os.mkdir(name, dir_fd=self._fd)
         except FileExistsError:
-            pass  # somebody else made it; look again
+            pass  # another process made it; look again
         except OSError as error:
             raise FileError(path=self._asked, detail=error.strerror or str(error)) from error
         self._todo.append(name)

@@ -40,7 +40,7 @@ def build_bubblewrap_arguments(program: str, view: View) -> list[str]:
 def _list_mounts(reach: Reach) -> list[str]:
     arguments: list[str] = []
     for path, can_write in reach.pinned:
-        # As writable as the tree around it, but nobody can move it away.
+        # As writable as the tree around it, but no process can move it away.
         arguments += ["--bind" if can_write else "--ro-bind", path, path]
     for path in [*reach.git_code, *reach.read_only]:
         arguments += ["--ro-bind-try", path, path]

@@ -1,6 +1,6 @@
 """What git runs of its own accord, or is led to: commands must not write it.
 
-Hooks and configuration name programs, which git starts outside every sandbox as soon as somebody
+Hooks and configuration name programs, which git starts outside every sandbox as soon as a process
 looks at the repository. Submodules have their own below `.git/modules`, and git looks into them
 too. A file `.git` or `commondir` says that all of it is elsewhere.
 """

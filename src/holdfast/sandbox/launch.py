@@ -149,7 +149,7 @@ class Launcher:
             here.close()
             raise SandboxFailed(detail=f"the launcher did not start: {error}") from error
         except asyncio.CancelledError:
-            # The thread goes on, and with it the process that nobody would know of.
+            # The thread goes on, and with it the process that nothing would know of.
             await asyncio.shield(_undo(spawning, here))
             raise
         listener: socket.socket | None = None
@@ -484,7 +484,7 @@ def _spawn(there: socket.socket) -> subprocess.Popen[bytes]:
 
 
 async def _undo(spawning: asyncio.Future[subprocess.Popen[bytes]], here: socket.socket) -> None:
-    """End a process that nobody waits for any more, as soon as it is there."""
+    """End a process that no caller waits for any more, as soon as it is there."""
     try:
         process = await spawning
     except OSError:

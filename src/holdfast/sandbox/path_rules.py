@@ -25,7 +25,7 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
     read_only: tuple[str, ...] = ("**/.git/**",)
 
     def __post_init__(self) -> None:
-        """Refuse a glob that cannot be read, before anybody relies on it."""
+        """Refuse a glob that cannot be read, before any process relies on it."""
         for pattern in (*self.allowed, *self.blocked, *self.read_only):
             compile_glob(pattern)
 

@@ -59,7 +59,7 @@ def _compile_passed() -> re.Pattern[str]:
     )
 
 
-# Variables that make programs load or run something; nobody may set them by accident.
+# Variables that make programs load or run something; no process may set them by accident.
 @functools.cache
 def _compile_loaders() -> re.Pattern[str]:
     return re.compile(
@@ -115,7 +115,7 @@ def proxy_environment() -> dict[str, str]:
 def clean_environment(given: Mapping[str, str], *, home: str) -> dict[str, str]:
     """The environment of a command: fixed values, and those given that change no behaviour.
 
-    Nothing is inherited. Pagers are `cat`, so that no program starts one; git asks nobody.
+    Nothing is inherited. Pagers are `cat`, so that no program starts one; git asks nothing.
 
     Raises:
         UsageError: a given variable makes programs load or run something.

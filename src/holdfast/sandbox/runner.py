@@ -311,7 +311,8 @@ class SandboxRunner:
     async def open_program(
         self, argv: Sequence[str], *, line_bytes: int, environment: Mapping[str, str] | None = None
     ) -> SandboxStream:
-        """Start one program that stays, and return the stream to it; whoever asked closes it.
+        """Start one program that stays, and return the stream to it; the caller closes
+        it.
 
         It starts at the top of the workspace, inside the profile, with its limits but that of
         time. `line_bytes` is the longest line of it that can be read. `environment` holds values

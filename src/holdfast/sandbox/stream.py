@@ -1,4 +1,4 @@
-"""A program that runs on in a sandbox, whose input and output somebody else speaks to.
+"""A program that runs on in a sandbox, whose input and output another process speaks to.
 
 A command ends and its output is collected; a server stays, and every line of it counts. Both
 are confined in the same way: a stream is the one job of a launcher of its own.

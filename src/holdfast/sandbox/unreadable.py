@@ -28,7 +28,7 @@ def report_unreadable(root: str, rules: PathRules) -> list[str]:
     all of it unless every rule blocks one path.
 
     Raises:
-        SandboxFailed: there are more than `MOST`; nobody can hide them one by one.
+        SandboxFailed: there are more than `MOST`; they cannot be hidden one by one.
     """
     if not rules.keeps_from_reading:
         return []

@@ -2,7 +2,7 @@
 
 A `Workspace` is a directory, and further ones that were granted on purpose. No path,
 link or race leads out of them; non-regular files are refused without being opened for
-long; a write is a temporary file, an fsync and a rename, so that nobody ever sees half
+long; a write is a temporary file, an fsync and a rename, so that no process ever sees half
 of it. All methods block for a moment: call them from a thread.
 """
 
@@ -214,7 +214,7 @@ class Workspace:
     def update(self, path: str, change: Callable[[bytes | None], bytes]) -> FileChange:
         """Replace a file by what `change` makes of its content (None: no file yet).
 
-        Nobody sees a half-written file, and an error leaves it as it was. If somebody
+        No process sees a half-written file, and an error leaves it as it was. If a process
         else changes the file in the meantime, `change` is called again with the new
         content, so it must do nothing but compute.
 

@@ -97,7 +97,7 @@ class SessionUpdated(Payload, frozen=True, kw_only=True):
 
 @payload("session.rules_added", is_open=True)
 class SessionRulesAdded(Payload, frozen=True, kw_only=True):
-    """Somebody added permission rules behind those that the session has."""
+    """Another process added permission rules behind those that the session has."""
 
     rules: tuple[PermissionRule, ...]
     by: str = ""
@@ -212,7 +212,7 @@ class RunResumed(Payload, frozen=True, kw_only=True):
 
 @payload("run.parked", is_inherited=False, is_synced=True)
 class RunParked(Payload, frozen=True, kw_only=True):
-    """A run waits for somebody; nothing of it stays in memory."""
+    """A run waits for an answer; nothing of it stays in memory."""
 
     run_id: str
     reason: str
@@ -252,7 +252,7 @@ class RunFailure(Payload, frozen=True, kw_only=True):
 
 @payload("run.cancelled", is_inherited=False, is_synced=True)
 class RunCancelled(Payload, frozen=True, kw_only=True):
-    """A run was ended on request; `stopped_by` is who stopped it where it asked, if anyone did."""
+    """A run was ended on request; `stopped_by` is who stopped it where it asked, if one did."""
 
     run_id: str
     reason: str = ""
@@ -261,9 +261,9 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
 
 @payload("run.cancel_requested", is_open=True, is_inherited=False, is_synced=True)
 class RunCancelRequested(Payload, frozen=True, kw_only=True):
-    """Somebody wants a run to end; one that has not started ends with this fact.
+    """Another process wants a run to end; one that has not started ends with this fact.
 
-    `stopped_by` is who stopped a run below this one where that asked, if anyone did.
+    `stopped_by` is who stopped a run below this one where that asked, if one did.
     """
 
     run_id: str

@@ -23,7 +23,7 @@ def copy_draft(
 ) -> Draft:
     """Return an event as a draft for another chain: same time, same origin, same bytes.
 
-    What is not kept is replaced by a fact that says so. Kinds that nobody here knows are kept,
+    What is not kept is replaced by a fact that says so. Kinds that no process here knows are kept,
     unless they are redacted. Of a redacted event the copy holds what is left of it.
     """
     kind = list_known_kinds().get(event.kind, Payload)

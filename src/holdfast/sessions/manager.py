@@ -268,7 +268,7 @@ class SessionManager:
 
     async def delete_held(self, hold: Writing, session_id: str, reason: str) -> None:
         """Remove a session that the caller holds."""
-        # Whoever appends while the hold lasts appends behind `last`; it goes all the same.
+        # The process that appends while the hold lasts appends behind `last`; it goes all the same.
         [head] = await self.journal.store.heads(session_id)
         note = SessionDeleted(
             session_id=session_id, last=head.session_seq, hash=head.hash, reason=reason

@@ -153,7 +153,7 @@ class Transcript:
         """Say whether an event is the next one of the same chain.
 
         Its hash says so, unless it was appended right behind the one that is `known`, by
-        somebody who held the session all the time.
+        another process that held the session all the time.
         """
         last = self.last
         if last is None or event.session_seq != last.session_seq + 1:
@@ -209,7 +209,7 @@ class Transcripts:
         self._journal = journal
         self._most_bytes = most_bytes
         self.kept: OrderedDict[str, Transcript] = OrderedDict()
-        """By session; whoever appends to one lets it `follow`."""
+        """By session; the process that appends to one lets it `follow`."""
 
     async def messages(self, session: Session) -> tuple[Message, ...]:
         """Return every visible message of a session in order."""

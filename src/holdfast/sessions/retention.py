@@ -26,7 +26,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long things are kept; `None` keeps them without limit.
 
     `message_ttl_s` and `max_messages` remove the content of messages; `event_ttl_s` and
-    `max_events` that of every kind of event; `session_ttl_s` removes sessions that nobody
+    `max_events` that of every kind of event; `session_ttl_s` removes sessions that no process
     touched for so long, `max_sessions` the oldest archived ones beyond the number. Sessions
     whose own time to live has passed are always removed. What a run that has not ended
     still needs is kept.
@@ -40,7 +40,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_sessions: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits that nobody can mean, before they remove anything."""
+        """Refuse limits that cannot be meant, before they remove anything."""
         for name, limit in msgspec.structs.asdict(self).items():
             if limit is not None and not limit >= 0:
                 raise UsageError(detail=f"{name} cannot be {limit}.")
@@ -111,7 +111,7 @@ async def _list_doomed(manager: SessionManager, policy: RetentionPolicy) -> list
 
 
 async def _delete(manager: SessionManager, session: Session) -> int:
-    """Delete a session, unless somebody has used it since it was found."""
+    """Delete a session, unless another process has used it since it was found."""
     async with manager.writing(session.id, wait_s=0) as hold:
         if await manager.get_session(session.id) != session:
             return 0

@@ -34,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     has_started: bool = False
     is_cancel_requested: bool = False
     is_woken: bool = False
-    """Somebody woke it before it had parked."""
+    """Another process woke it before it had parked."""
     ended_at: int = 0
     reason: str = ""
     stopped_by: str = ""

@@ -71,7 +71,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     forked_from: ForkPoint | None = None
     hidden: Ranges = ()
     agent: str = ""
-    """Who takes the next turn when the caller names nobody; empty: the default agent."""
+    """Who takes the next turn when the caller names no agent; empty: the default agent."""
     pruned_to: str = ""
     """Up to this message the model sees a note instead of long tool output."""
     compacted_at: int = 0
@@ -142,7 +142,7 @@ def check_open(session: Session, now: float) -> None:
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that somebody is about to begin, alone or together with its first run."""
+    """A session that a caller is about to begin, alone or together with its first run."""
 
     id: str
     created: facts.SessionCreated
@@ -218,7 +218,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
 
 
 def check_name(session_id: str) -> str:
-    """Return an id that a session of somebody's own may have."""
+    """Return an id that a session of the application's own may have."""
     if check_id(session_id, "session") == SYSTEM_SESSION:
         raise UsageError(detail=f"The id {SYSTEM_SESSION!r} belongs to Holdfast itself.")
     return session_id

@@ -22,7 +22,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionLeases(Protocol):
-    """Whoever takes leases for this process; `turns.LeaseKeeper` is one."""
+    """Takes leases for this process; `turns.LeaseKeeper` is one."""
 
     owner: str
 

@@ -44,7 +44,7 @@ def _find_named(variable: str) -> dict[str, Any]:
 class _Section(BaseModel):
     """Frozen, and closed to names that it does not define."""
 
-    # Built with the whole, once, by whoever loads settings first.
+    # Built with the whole, once, by the process that loads settings first.
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
     )
@@ -89,7 +89,7 @@ class RetentionSettings(_Section):
         default=None, description="Remove events of ended sessions that are older than this."
     )
     session_ttl_s: OptionalDuration = Field(
-        default=None, description="Expire sessions that nobody touched for this long."
+        default=None, description="Expire sessions that no process touched for this long."
     )
     max_messages: OptionalCount = Field(
         default=None, description="Keep at most this many messages per session."
@@ -191,7 +191,7 @@ class ApprovalSettings(_Section):
 
     expires_after_s: Duration = Field(
         default=604_800.0,
-        description="A request that nobody answered, or used, for this long ends.",
+        description="A request that no approver answered, or used, for this long ends.",
     )
     required: Annotated[int, Field(ge=1, le=100)] = Field(
         default=1, description="How many different people have to consent to a call."

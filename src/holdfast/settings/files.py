@@ -66,7 +66,7 @@ def read_text(path: Path, *, is_private: bool = False) -> str | None:
 
     Raises:
         UnreadableFile: not a regular file, too large, not UTF-8, not permitted, or, for
-            a private file, readable by others or owned by somebody else.
+            a private file, readable by others or owned by another user.
     """
     try:
         # Non-blocking, so that a pipe in place of the file cannot hang the start.
@@ -130,7 +130,7 @@ def _locate(text: str) -> Iterator[tuple[str, int]]:
     """Where each dotted key stands, as far as line-wise reading can tell.
 
     A line inside a multi-line string may look like a key; such a key is not in the
-    parsed values, so nobody asks for it.
+    parsed values, so nothing asks for it.
     """
     section = ""
     seen: set[str] = set()

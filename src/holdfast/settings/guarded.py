@@ -80,4 +80,4 @@ def _list_starts(settings: Settings) -> list[Path]:
     try:
         return [settings.workspace, find_working_directory()]
     except ConfigError:
-        return [settings.workspace]  # nobody can start in a directory that is gone
+        return [settings.workspace]  # no process can start in a directory that is gone

@@ -34,7 +34,7 @@ _ENDPOINTS: Final = "mcp_endpoints"
 _SERVERS: Final = "tools.language_servers"
 _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
-    # Whoever says where records go could have them sent elsewhere, or kept nowhere.
+    # The process that says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
     # Whoever names the server is sent the key, and what people type.
     "remote.url": "name the server that is asked",

@@ -1,4 +1,4 @@
-"""The secrets that this process knows, for whoever has to keep them out of sight."""
+"""The secrets that this process knows, for what has to keep them out of sight."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Collector:
     def search_upwards(self, name: str) -> Path | None:
         """The nearest file of that name from here up to the repository root.
 
-        Outside a repository only the working directory counts: a file that somebody
+        Outside a repository only the working directory counts: a file that another user
         left in /tmp or in / must not configure us.
         """
         for place in self.levels():

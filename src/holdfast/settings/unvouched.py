@@ -1,10 +1,11 @@
-"""Settings that appeared while a command could have made them, and for which nobody vouched.
+"""Settings that appeared while a command could have made them, and for which the user has not
+vouched.
 
 No tool writes what the next start goes by, and where it exists no command can. Where it is
 missing, nothing that leaves the workspace clean keeps a command from making it. So what is
 missing is written down in the state directory before a command starts, and struck out when it
 has ended and nothing came. What did come is not obeyed before a person says so; this also holds
-while the command runs, and after whoever ran it was killed.
+while the command runs, and after the process that ran it was killed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class UnvouchedSettings:
         return sorted(found)
 
     def mistakes(self, paths: Callable[[], Iterable[Path]]) -> list[Mistake]:
-        """Return which of these paths must not be obeyed, and why; mostly nobody has to ask."""
+        """Return which of these paths must not be obeyed, and why; mostly nothing has to ask."""
         filled = set(map(os.path.realpath, self.filled()))
         if not filled:
             return []
@@ -172,7 +173,7 @@ class UnvouchedSettings:
 
         handle, name = tempfile.mkstemp(dir=self._folder, prefix="")
         try:
-            # Held for as long as the command may run: whoever is killed lets go.
+            # Held for as long as the command may run: the process that is killed lets go.
             fcntl.flock(handle, fcntl.LOCK_EX)
             os.write(handle, msgspec.json.encode(places))
         except BaseException:
@@ -223,9 +224,9 @@ def _is_open(place: str, tops: Sequence[str]) -> bool:
     """Say whether commands that write in `tops` can decide what is at a place.
 
     They can if an entry on the way is missing or a link: only what exists itself is mounted
-    read-only for them. A folder in the place of a file is in nobody's way either.
+    read-only for them. A folder in the place of a file is in no way either.
     """
-    # The way to a top is real, and nobody who is confined can change it.
+    # The way to a top is real, and no process that is confined can change it.
     real, mode = next((top for top in tops if place.startswith(f"{top}/")), "/"), stat.S_IFDIR
     for part in place[len(real) :].strip("/").split("/"):
         if part == "..":

@@ -1,8 +1,8 @@
-"""Read the YAML block at the top of a Markdown file, whoever wrote it.
+"""Read the YAML block at the top of a Markdown file of any author.
 
 Plain YAML only: no tags, no anchors or aliases (so nothing can unfold into more than it
 is), no duplicate keys, bounded in size and depth. Every scalar stays the text that was
-written; whoever needs a number says so. Each top-level key keeps its line.
+written; the caller that needs a number says so. Each top-level key keeps its line.
 """
 
 from __future__ import annotations

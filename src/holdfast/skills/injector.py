@@ -30,7 +30,7 @@ def _tag() -> re.Pattern[str]:
 
 
 class Named(Protocol):
-    """Whoever the prompt is for."""
+    """The agent that the prompt is for."""
 
     @property
     def name(self) -> str:

@@ -196,8 +196,8 @@ class SkillLibrary:
 def project_root(directory: str | os.PathLike[str]) -> Path:
     """Return the nearest directory upwards that holds `.git`, else the directory itself.
 
-    Outside a repository only the directory counts: a file that somebody left in /tmp or
-    in / must not instruct anybody.
+    Outside a repository only the directory counts: a file that a caller left in /tmp or
+    in / must not instruct an agent.
     """
     return list_levels(directory)[-1]
 

@@ -64,7 +64,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a skill that nobody could call."""
+        """Refuse a skill that no caller could call."""
         if not self.name.strip() or not self.description.strip():
             raise UsageError(detail="A skill needs a name and a description.")
 

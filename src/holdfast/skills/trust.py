@@ -1,6 +1,6 @@
 """Which content of a project a person has vouched for.
 
-Whoever opens a project that somebody else wrote must not thereby obey it. A record in the
+The caller that opens a project of another author must not thereby obey it. A record in the
 state directory says, per project and thing, which exact content was trusted; a changed
 content is a stranger again.
 """

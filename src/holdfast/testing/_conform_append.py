@@ -112,14 +112,14 @@ class AppendConformance(StoreSetting):
             assert [event.epoch for event in (*first, *second, *third, *fourth)] == [1, 2, 2, 2]
 
     async def test_a_new_session_with_an_epoch_leaves_nothing(self, tmp_path: Path) -> None:
-        """A session that nobody has leased has no epoch to write under."""
+        """A session that no caller has leased has no epoch to write under."""
         async with self.opened(tmp_path) as at:
             with expect_refusal(LeaseLost):
                 await at.journal.append("s1", [SampleStep()], epoch=1, must_be_new=True)
             assert await at.store.heads() == []
 
     async def test_after_must_be_the_last_number(self, tmp_path: Path) -> None:
-        """Someone who missed an event is told so."""
+        """A caller who missed an event is told so."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock, "s1", 2)
             await at.journal.append("s1", [Note()], after=2)

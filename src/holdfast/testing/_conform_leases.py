@@ -17,7 +17,7 @@ class LeaseConformance(StoreSetting):
     """Take, keep, lose and give back."""
 
     async def test_a_lease_is_held_by_one_until_it_ends(self, tmp_path: Path) -> None:
-        """Nobody else, nor the same owner again, gets it before its time is up."""
+        """No other process, nor the same owner again, gets it before its time is up."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock, "s1", 3)
             with expect_refusal(NotFound):
@@ -66,7 +66,7 @@ class LeaseConformance(StoreSetting):
             assert [head.epoch for head in heads if head is not None] == [1]
 
     async def test_renewal_prolongs_and_names_what_is_lost(self, tmp_path: Path) -> None:
-        """An expired lease that nobody took is still ours; a taken, released or gone one is not."""
+        """An expired lease not taken is still ours; a taken, released or gone one is not."""
         async with self.opened(tmp_path) as at:
             for name in ("kept", "expired", "taken", "released"):
                 await begin(at.store, at.clock, name)
@@ -82,7 +82,7 @@ class LeaseConformance(StoreSetting):
             assert lost == {"taken", "released", "missing"}
             at.clock.advance(9)
             assert await at.store.acquire("expired", "you", 10) is None
-            assert at.store.renew({"kept": 1}, "somebody else", 10) == {"kept"}
+            assert at.store.renew({"kept": 1}, "another process", 10) == {"kept"}
 
     async def test_an_owner_lives_as_long_as_it_renews(self, tmp_path: Path) -> None:
         """Also one that holds nothing."""
@@ -142,7 +142,7 @@ class LeaseConformance(StoreSetting):
             assert fourth is not None and (fourth.epoch, fourth.unproved_epoch) == (4, 2)
 
     async def test_a_released_lease_is_free_at_once(self, tmp_path: Path) -> None:
-        """The old holder's epoch stays the current one until somebody takes the next."""
+        """The old holder's epoch stays the current one until another owner takes the next."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock)
             await at.store.acquire("s1", "me", 10)
@@ -168,7 +168,7 @@ class LeaseConformance(StoreSetting):
             assert (head.owner, head.is_held, head.session_seq) == ("", False, 3)
 
     async def test_no_epoch_follows_the_lease(self, tmp_path: Path) -> None:
-        """Facts that anyone may add carry the epoch of the moment, under a lease or not."""
+        """Facts that any process may add carry the epoch of the moment, under a lease or not."""
         async with self.opened(tmp_path) as at:
             await begin(at.store, at.clock)
             epochs = []

@@ -44,7 +44,7 @@ class SampleStep(Payload, frozen=True, kw_only=True):
 
 @payload("testing.mark", is_open=True)
 class Mark(Payload, frozen=True, kw_only=True):
-    """A small fact that anyone may add and no table follows: the most frequent sort."""
+    """A small fact that any process may add and no table follows: the most frequent sort."""
 
     number: int = 0
 

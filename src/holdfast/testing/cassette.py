@@ -105,7 +105,7 @@ class Cassette:
 
     @property
     def unused(self) -> int:
-        """How many recorded answers nobody has asked for."""
+        """How many recorded answers no caller has asked for."""
         return 0 if self._is_recording else len(self._exchanges) - len(self._used)
 
     async def __aenter__(self) -> Self:

@@ -41,7 +41,7 @@ def check_request(wire: Wire, body: Any, headers: Mapping[str, str]) -> None:  #
     """Refuse what the real API refuses.
 
     Raises:
-        Refused: with the reason, in the words of nobody in particular.
+        Refused: with the reason, in the words of no tool in particular.
     """
     if not headers.get("Content-Type", "").startswith("application/json"):
         raise RefusedRequest("the content type must be application/json")
@@ -77,7 +77,7 @@ def _check_tools(tools: list[JsonObject], schema_field: str, pattern: re.Pattern
 
 
 def _check_call(name: object, call_id: object, ids: re.Pattern[str] = _CALL_ID) -> None:
-    """Earlier calls are held to the rules of names as well, whoever made them up."""
+    """Earlier calls are held to the rules of names as well, whichever model made them up."""
     _require(isinstance(name, str) and bool(_NAME.fullmatch(name)), f"bad name of a call: {name!r}")
     _require(isinstance(call_id, str) and bool(ids.fullmatch(call_id)), f"bad call id {call_id!r}")
 

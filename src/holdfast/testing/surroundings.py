@@ -121,7 +121,7 @@ class NoExecutor:
         raise UsageError(detail="These services carry out no runs of their own.")
 
     async def get_agent(self, name: str) -> Agent | None:
-        """Return None: nobody is known by name."""
+        """Return None: no agent is known by name."""
         return None
 
 

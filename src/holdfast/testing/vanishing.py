@@ -14,7 +14,8 @@ class Vanished(BaseException):
 async def vanish(client: AsyncClient) -> None:
     """Let a client record nothing from now on.
 
-    Whoever goes on after that may call `leave` and open another client on the same directory.
+    The caller that goes on after that may call `leave` and open another client on the same
+    directory.
     """
     journal = await client.storage.journal()
 
@@ -25,7 +26,7 @@ async def vanish(client: AsyncClient) -> None:
 
 
 async def leave(client: AsyncClient) -> None:
-    """Give back what the client holds, as time would: leases that nobody renews."""
+    """Give back what the client holds, as time would: leases that no caller renews."""
     journal = await client.storage.journal()
     for head in await journal.store.heads():
         await journal.store.release(head.session_id, head.epoch)

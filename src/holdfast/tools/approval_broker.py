@@ -1,6 +1,6 @@
 """Consent: a call that asks is put before a person, and goes on only with a sealed yes.
 
-An answer is found in one of two ways. Somebody attends and answers while the run waits, or
+An answer is found in one of two ways. An approver attends and answers while the run waits, or
 the request stands in the journal, the run parks, and an answer arrives from anywhere. Either
 way the same facts are kept, and the use of an answer is stored together with what it allowed.
 """
@@ -69,15 +69,15 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """Whoever can consent to a call while the run goes on."""
+    """Can consent to a call while the run goes on."""
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Return the answer, or `None` when nobody is there after all."""
+        """Return the answer, or `None` when no approver is there after all."""
         ...
 
 
 class NoApprover:
-    """Nobody is there to ask."""
+    """No approver is there to ask."""
 
     async def approve(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Return `None`."""
@@ -93,7 +93,7 @@ class AutoConfirm:
 
 
 class ConsentGranted(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody consented to these arguments; `facts` belong into the call's first append."""
+    """An approver consented to these arguments; `facts` belong into the call's first append."""
 
     facts: tuple[Payload, ...]
     by: str
@@ -103,14 +103,14 @@ class ConsentGranted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody consented; `facts` belong into the append that refuses the call."""
+    """No approver consented; `facts` belong into the append that refuses the call."""
 
     facts: tuple[Payload, ...]
     because: str
 
 
 class ConsentPending(msgspec.Struct, frozen=True, kw_only=True):
-    """The request is kept and somebody has to answer it."""
+    """The request is kept and an approver has to answer it."""
 
     approval_id: str
 
@@ -127,12 +127,12 @@ class ApprovalBroker(msgspec.Struct, eq=False):
     """Keeps requests."""
     clock: Clock
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """Held while somebody is asked: a person reads one request at a time."""
+    """Held while an approver is asked: a person reads one request at a time."""
     stopped_by: str = ""
-    """Who ended the run at a prompt; nobody is asked any more."""
+    """Who ended the run at a prompt; no approver is asked any more."""
 
     async def obtain(self, request: ApprovalRequest) -> Consent:
-        """Return somebody's answer to a request, or that it has to be waited for.
+        """Return the approver's answer to a request, or that it has to be waited for.
 
         An earlier answer counts if its seal fits this very call, it is not too old, and it
         was never used; otherwise the call is asked for again.
@@ -144,14 +144,14 @@ class ApprovalBroker(msgspec.Struct, eq=False):
             return await self._settle(request, known)
         try:
             answer = await self.gate.approver.approve(request)
-        except Exception as error:  # noqa: BLE001 - whoever fails to answer has not consented
+        except Exception as error:  # noqa: BLE001 - an approver that fails to answer has not consented
             return await self._wake_nothing(
                 request, known, f"asking failed ({type(error).__name__})"
             )
         if answer is None:
-            return await self._wake_nothing(request, known, "nobody is here to ask")
+            return await self._wake_nothing(request, known, "no approver is here to ask")
         if known is not None:
-            # Somebody else may have answered while this person was reading.
+            # Another process may have answered while this person was reading.
             now = await self._find(request)
             if now is not None and now.status != "open":
                 return await self._settle(request, now)
@@ -193,7 +193,7 @@ class ApprovalBroker(msgspec.Struct, eq=False):
     async def _make_answered(
         self, request: ApprovalRequest, known: Approval | None, answer: ApprovalAnswer
     ) -> Consent:
-        """Keep the answer of somebody who attends, and see whether it is enough."""
+        """Keep the answer of an approver who attends, and see whether it is enough."""
         asked = self._request(request) if known is None else None
         approval_id = asked.approval_id if asked is not None else known.id if known else ""
         arguments = request.arguments if answer.arguments is None else answer.arguments

@@ -82,7 +82,7 @@ class Permissions(BaseModel):
         return paths
 
     def explain(self) -> str:
-        """Say it in a line, for somebody who has to consent."""
+        """Say it in a line, for an approver who has to consent."""
         seen = {"none": "not the workspace", "read": "reads the workspace"}
         said = [seen.get(self.workspace, "changes the workspace")]
         said += [f"reads {path}" for path in self.read]

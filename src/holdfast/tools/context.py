@@ -56,7 +56,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     is_lease_held: Callable[[], bool]
     agent_path: tuple[str, ...]
     rights: Rights
-    """What the caller may do; whoever starts others hands on no more."""
+    """What the caller may do; the caller that starts others hands on no more."""
     is_read_only: bool
     """Whether the caller's commands may only look."""
     has_network: bool
@@ -107,7 +107,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function without effect in a thread.
 
-        When the call is cancelled, `cancellation` tells the function to stop, and nobody
+        When the call is cancelled, `cancellation` tells the function to stop, and no caller
         waits for it.
         """
         try:

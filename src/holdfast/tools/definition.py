@@ -95,7 +95,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
     preview: Preview | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a definition that cannot work, before anybody calls it."""
+        """Refuse a definition that cannot work, before any caller calls it."""
         for fault in self._list_faults():
             raise UsageError(detail=f"Tool {self.name!r} {fault}.")
 

@@ -38,7 +38,7 @@ class ToolStarted(Payload, frozen=True, kw_only=True):
 
 @payload("tool.unknown_outcome", is_synced=True, has_content=True)
 class ToolOutcomeUnknown(Payload, frozen=True, kw_only=True):
-    """Nobody knows whether an effect happened before a crash; a person has to say."""
+    """It is not known whether an effect happened before a crash; a person has to say."""
 
     call_id: str
     tool: str
@@ -65,7 +65,7 @@ class ToolOutcomeDecided(Payload, frozen=True, kw_only=True):
 
 @payload("tool.parked", is_synced=True, has_content=True)
 class ToolParked(Payload, frozen=True, kw_only=True):
-    """A call waits for somebody, such as for answers to its question."""
+    """A call waits for an answer, such as for answers to its question."""
 
     call_id: str
     tool: str

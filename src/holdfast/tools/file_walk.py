@@ -104,7 +104,7 @@ class FileWalk:
     def read_rules_at_start(self) -> IgnoreRules:
         """The rules that hold in the start directory.
 
-        Somebody who names an ignored directory wants to look into it, so the rules
+        A caller who names an ignored directory wants to look into it, so the rules
         that ignore it are dropped then.
         """
         if self._start.startswith("/"):

@@ -81,7 +81,7 @@ class Gate:
     """The rules that hold for one agent in one session, and who answers when they ask.
 
     Without any rules it is strict: tools that only read run, everything else asks. Where
-    nobody answers, the terms say whether the call is refused or the run waits.
+    no approver answers, the terms say whether the call is refused or the run waits.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Gate:
         agent_path: str = "",
         given: tuple[str, ...] = GIVEN,
     ) -> None:
-        """Hold the rules; nobody approves unless somebody is given.
+        """Hold the rules; no call is approved unless an approver is given.
 
         Tools of the scopes in `given` count as handed over in code.
 
@@ -248,12 +248,12 @@ class DoomLoop(msgspec.Struct):
         return self.count >= _LOOP_THRESHOLD
 
     def forgive(self) -> None:
-        """Start counting anew, after somebody consented."""
+        """Start counting anew, after an approver consented."""
         self.count = 0
 
 
 class Admission(msgspec.Struct, eq=False):
-    """Lets calls of one run pass, refuses them, or has somebody asked."""
+    """Lets calls of one run pass, refuses them, or has an approver asked."""
 
     registry: ToolRegistry
     gate: Gate
@@ -267,7 +267,7 @@ class Admission(msgspec.Struct, eq=False):
     async def admit(
         self, call: Call, tool: Tool, values: dict[str, Any], context_of: ContextOf
     ) -> AdmittedCall | Denial | Parked:
-        """Return the way on of a call, its refusal, or that it waits for somebody.
+        """Return the way on of a call, its refusal, or that it waits for an answer.
 
         `context_of` makes the context of a preview.
         """
@@ -325,7 +325,7 @@ class Admission(msgspec.Struct, eq=False):
         if passage.decision.action == "deny":
             return self._refuse(passage, tool, passage.decision.explain())
         async with self.broker.turn:
-            # A rule that somebody wrote at the last prompt may have settled this one.
+            # A rule that a caller wrote at the last prompt may have settled this one.
             decision = self.gate.decide(passage.request)
             if decision.action == "allow":
                 return replace(passage, decision=decision)

@@ -2,7 +2,7 @@
 
 The function runs in a task of its own. It can end neither the task that waits for it nor the
 loop, and one that does not stop when it is told to is left behind. What it gives back is
-checked before anybody keeps or shows it.
+checked before any caller keeps or shows it.
 
 A coroutine that never waits costs no trip around the loop: its task starts at once. Python
 3.12 does this by itself. For 3.11 the first step is taken here, as the task that takes the
@@ -49,7 +49,7 @@ async def invoke(
 ) -> Outcome:
     """Call the tool with validated values and return what it gives back.
 
-    Cancelling this stops the call first; at the latest after `grace_s`, nobody waits for it.
+    Cancelling this stops the call first; at the latest after `grace_s`, no caller waits for it.
 
     Raises:
         ToolTimeout: it did not end in time.
@@ -59,7 +59,7 @@ async def invoke(
     try:
         task = start_eagerly(_guard(tool, values, context))
     except (asyncio.CancelledError, GeneratorExit) as error:
-        # Nobody has waited yet, so it is the tool's own.
+        # No caller has waited yet, so it is the tool's own.
         raise _make_own_end(tool, error) from error
     if isinstance(task, Ended):
         return task.value
@@ -133,7 +133,7 @@ async def _stop(task: asyncio.Future[Outcome], context: ToolContext, grace_s: fl
 
 
 def _forget(task: asyncio.Future[Outcome]) -> None:
-    """Let go of a call that nobody waits for, and of how it ended."""
+    """Let go of a call that no caller waits for, and of how it ended."""
     _left_behind.discard(task)
     if not task.cancelled():
         task.exception()

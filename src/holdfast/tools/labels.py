@@ -65,7 +65,7 @@ async def find_new_labels(
 ) -> tuple[ToolStateSet, ...]:
     """Return what to keep in a session whose run goes on with what a child has answered.
 
-    Taint spreads with the answer: whoever reads it has read what the child had read.
+    Taint spreads with the answer: the caller that reads it has read what the child had read.
     """
     labels = ContextLabels(await read_kept_labels(journal, session_id))
     labels.add(await read_kept_labels(journal, child_id))
@@ -73,5 +73,5 @@ async def find_new_labels(
 
 
 def _make_key(label: str) -> str:
-    # One key for each, so that whoever knows only one of them does not take the other away.
+    # One key for each, so that the caller that knows only one of them does not take the other away.
     return f"holdfast.label.{label}"

@@ -59,7 +59,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether somebody has been asked and has not answered."""
+        """Say whether an approver has been asked and has not answered."""
         if self.ended is not None:
             return False
         waits_for_verdict = self.unknown is not None and self.decided is None

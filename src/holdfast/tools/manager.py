@@ -67,7 +67,7 @@ _GRACE_S = 1.0
 
 
 async def spend_freely() -> None:
-    """Nobody counts."""
+    """Nothing is counted."""
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class ToolExecutionManager:
         self.exhausted: BudgetExceeded | None = None
         """The budget that a call did not fit into; the run should end."""
         self.stopped_by = ""
-        """Who ended the run when asked for consent; empty as long as nobody did."""
+        """Who ended the run when asked for consent; empty as long as no caller did."""
         self._broker = ApprovalBroker(
             self.gate, approvals or NoApprovals(), self._facts.append, clock
         )
@@ -279,7 +279,7 @@ class ToolExecutionManager:
             except BudgetExceeded as error:
                 self.exhausted = error
                 raise
-        # A call that somebody consented to leaves its intent in the same transaction.
+        # A call that an approver consented to leaves its intent in the same transaction.
         if tool.effect == "read" and not passage.facts:
             return
         started = ToolStarted(
@@ -543,7 +543,7 @@ class ToolExecutionManager:
 def _require_begun(record: CallRecord, call: Call) -> CallRecord:
     """Return what is known of a call that passed the gate before; else nothing is known.
 
-    Anybody may append an answer or a verdict; neither makes a call run that never began.
+    Any process may append an answer or a verdict; neither makes a call run that never began.
     """
     if record.started is not None and record.started.message_id != call.message_id:
         return NOTHING_KNOWN

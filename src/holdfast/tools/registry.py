@@ -1,4 +1,4 @@
-"""The tools that somebody may use: layered, versioned, never global."""
+"""The tools that a run may use: layered, versioned, never global."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ToolRegistry:
     """Tools by name and version, on top of those of a parent.
 
     Layers are made with `child`: built-in below project below session. A name that is
-    taken, here or below, is refused, so that nothing can pose as another tool; whoever
+    taken, here or below, is refused, so that nothing can pose as another tool; the caller that
     means to put another tool in its place says so with `replace=True`. Names that
     differ only by underscores, hyphens or capitals are the same name, because they are
     the same permission.
@@ -163,7 +163,7 @@ class ToolRegistry:
         return self._state()
 
     def layer(self, tools: tuple[Tool, ...], *, scope: str) -> ToolRegistry:
-        """Return what `child` returns, the same one while nothing changes; nobody adds to it.
+        """Return what `child` returns, the same one while nothing changes; no caller adds to it.
 
         Raises:
             AlreadyExists: a name is taken here or in a layer below.

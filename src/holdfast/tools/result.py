@@ -26,7 +26,7 @@ class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The call waits for somebody; the run parks and the answer becomes its result.
+    """The call waits for an answer; the run parks and the answer becomes its result.
 
     `reason` names what is waited for (`question`), `request` is what to show.
     """
@@ -39,7 +39,7 @@ Outcome: TypeAlias = ToolResult | Parked
 
 
 class NestedCallWaits(Exception):
-    """A call that a call has made waits for somebody; the outer one is taken up again later."""
+    """A call that a call has made waits for an answer; the outer one is taken up again later."""
 
     def __init__(self, parked: Parked) -> None:
         """Carry what is waited for."""

@@ -161,14 +161,14 @@ class SafeHttpClient:
             raise _make_denied(url.host, f"port {url.port} belongs to another service")
         name = rules.check_host(url.host)
         if "%" in name or (url.raw_host or "").removesuffix(".").lower() != name:
-            # The parser of URLs and ours read different hosts: somebody is playing tricks.
+            # The parser of URLs and ours read different hosts: the address is a trick.
             raise _make_denied(url.host, "the host can be read in two ways")
         addresses = [name] if _is_literal(name) else await self._lookup(name, url.port)
         distinct = tuple(dict.fromkeys(addresses))
         if not distinct:
             raise NetworkFailed(url=text[:200], detail=f"{name} has no address")
         for address in distinct:
-            # One bad address spoils the name: whoever answers so is up to something.
+            # One bad address spoils the name: a resolver that answers so is up to something.
             rules.check_address(name, address)
         return CheckedUrl(url=url.with_host(name), addresses=distinct[:_MAX_ADDRESSES])
 

@@ -41,10 +41,10 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
     """
 
     runner: SandboxRunner
-    """Whoever made it closes it."""
+    """The caller that made it closes it."""
     is_approved: Callable[[str], bool] = _approve_nothing
     is_net_open: Callable[[], bool] = _is_closed
-    """Says whether a process may reach every host there is: nobody can hold the traffic of one
+    """Says whether a process may reach every host there is: no caller can hold the traffic of one
     that speaks for itself to a list."""
 
     async def run(self, command: Command) -> CommandResult:

@@ -33,7 +33,7 @@ ProgressSink: TypeAlias = Callable[[ProgressUpdate], None]
 
 
 class Cancellation:
-    """Says to a call that nobody waits for it any more; any thread may look at it.
+    """Says to a call that no caller waits for it any more; any thread may look at it.
 
     `async def` tools are cancelled as tasks and rarely need it; a `def` tool that runs
     long should look at it now and then.
@@ -355,15 +355,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attendant(Protocol):
-    """Whoever can answer questions while the run goes on."""
+    """Can answer questions while the run goes on."""
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
-        """Return the chosen answers for each question, or None if nobody is there."""
+        """Return the chosen answers for each question, or None if no approver is there."""
         ...
 
 
 class NoAttendant:
-    """Nobody is there; whoever asks has to park."""
+    """No approver is there; the caller that asks has to park."""
 
     async def ask(self, questions: Sequence[Question]) -> tuple[tuple[str, ...], ...] | None:
         """Return None."""

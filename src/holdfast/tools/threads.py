@@ -46,11 +46,11 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function in a thread and return its result.
 
-        When this is cancelled, the function goes on in its thread, but nobody waits.
+        When this is cancelled, the function goes on in its thread, but no caller waits.
 
         Raises:
             RuntimeError: too many given-up calls still hang, or the function tried to end
-                the program. Whoever knows the tool makes it a failure of that tool.
+                the program. The caller that knows the tool makes it a failure of that tool.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -148,7 +148,7 @@ class _Job:
             # None of them can be the result of a future.
             stopped = RuntimeError(f"it raised {type(error).__name__}")
             return lambda: self._report(lambda: self._future.set_exception(stopped))
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits the call
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller that awaits the call
             failure = error
             return lambda: self._report(lambda: self._future.set_exception(failure))
         return lambda: self._report(lambda: self._future.set_result(result))
@@ -161,7 +161,7 @@ class _Job:
         try:
             self._loop.call_soon_threadsafe(settle)
         except RuntimeError:
-            return  # the loop is closed; nobody waits any more
+            return  # the loop is closed; no caller waits any more
 
 
 class _Worker:
@@ -179,7 +179,7 @@ class _Worker:
                     return
                 continue
             report = job.run()
-            # Free the place first: whoever learns of the result may ask again at once.
+            # Free the place first: the caller that learns of the result may ask again at once.
             self._pool.done(self, job)
             report()
             del job, report

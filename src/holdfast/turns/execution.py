@@ -193,14 +193,14 @@ class TurnExecutor:
     async def end(self, turn: Turn, outcome: Outcome) -> list[str]:
         """Note how a run ended or that it rests.
 
-        Steering messages that nobody took become turns of their own: none is lost. Their runs
+        Steering messages that no process took become turns of their own: none is lost. Their runs
         are returned.
         """
         is_alone = turn.is_alone
         while True:
             # What its own appends have shown need not be read; the store refuses if there is more.
             seq = turn.last if is_alone else await self._manager.find_last_number(turn.session_id)
-            # Where nobody else has written, nobody has steered, woken or cancelled.
+            # Where no other process has written, no process has steered, woken or cancelled.
             run = turn.run if is_alone else await get_run(self._journal, turn.run.id)
             if isinstance(outcome, TurnParked) and run.is_cancel_requested:
                 await turn.close_own_calls(RUN_CANCELLED)

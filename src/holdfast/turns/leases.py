@@ -61,7 +61,7 @@ class LeaseKeeper:
         self._listeners.append(listener)
 
     async def acquire(self, session_id: str) -> Lease | None:
-        """Take the session's lease, or return `None` while somebody else holds it.
+        """Take the session's lease, or return `None` while another process holds it.
 
         Raises:
             NotFound: there is no such session.
@@ -96,7 +96,7 @@ class LeaseKeeper:
 
         Raises:
             AlreadyExists: the session must be new, but is not.
-            SessionBusy: somebody holds the lease.
+            SessionBusy: another owner holds the lease.
             StaleWriter: the session does not end at event `after`.
         """
         if self._thread is None:
@@ -117,7 +117,7 @@ class LeaseKeeper:
         return Lease(session_id=session_id, epoch=last.epoch, session_seq=last.session_seq), events
 
     async def forgo(self, session_id: str) -> None:
-        """Give back a lease that was taken for nobody, because the taker was cancelled."""
+        """Give back a lease that was taken in vain, because the taker was cancelled."""
         store = self._journal.store
         # Writes are stored in order: after this one, what was under way is stored or not.
         await store.release(session_id, _NO_EPOCH)

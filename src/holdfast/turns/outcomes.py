@@ -87,7 +87,7 @@ async def make_outcome(turn: Turn, error: BaseException) -> Outcome:
 
 
 async def list_late_steering(turn: Turn, owner: str) -> list[Payload]:
-    """Return the facts that turn steering messages that nobody took into turns of their own."""
+    """Return the facts that turn steering messages that no process took into turns of their own."""
     moved: list[Payload] = []
     for sent in await turn.list_steering():
         if sent.message is None:

@@ -1,9 +1,9 @@
 """The turn queue: one run at a time per session, in order, across processes and crashes.
 
-A run is put into the queue as a fact that anyone may append. Whoever holds the session's
-lease executes the queue: first what was interrupted, then run after run. A run is executed
-by the process that submitted it, or by any other once that process is gone; inside a process
-by the task that waits for it with `run`, or by one that takes whatever comes with `drain`.
+A run is put into the queue as a fact that any process may append. The process that holds the
+session's lease executes the queue: first what was interrupted, then run after run. A run is
+executed by the process that submitted it, or by any other once that process is gone; inside a
+process by the task that waits for it with `run`, or by one that takes whatever comes with `drain`.
 
 What others may append at any moment (a cancellation, a steering message) is never overlooked:
 facts that depend on it are appended only if nothing else was appended since it was read.
@@ -178,7 +178,7 @@ class TurnQueue:
         """Put a turn into the queue and return its run when it rests: `submit` and `run`.
 
         Cheaper than both where nothing waits in the session: one transaction takes the lease,
-        queues the run and starts it. `is_new` promises that nobody has used the `run_id`.
+        queues the run and starts it. `is_new` promises that no process has used the `run_id`.
         `opening` is the session itself, if it is to begin with this run, in that transaction;
         one that is there already is used as it is.
 
@@ -247,7 +247,7 @@ class TurnQueue:
     async def drain(self, session_id: str, handler: Handler) -> int:
         """Execute what waits in a session's queue and return how many runs were executed.
 
-        Returns 0 when somebody else holds the session or nothing is for this process. A
+        Returns 0 when another process holds the session or nothing is for this process. A
         run that is under way when the caller is cancelled stays interrupted, to be resumed.
         """
         executed = 0
@@ -460,7 +460,7 @@ class TurnQueue:
         return Turn(self._manager, run, lease, request, correlation_id=event.correlation_id)
 
     async def _end_idle(self, run_id: str) -> None:
-        """End a run that nobody is executing."""
+        """End a run that no process is executing."""
         run = await self.get(run_id)
         lease = None if run.has_ended else await self._keeper.acquire(run.session_id)
         if lease is None:
@@ -488,7 +488,7 @@ class TurnQueue:
             await self.cancel(run_id, reason=_STOPPED_WAITING)
 
     def _continue_later(self, run_id: str, handler: Handler) -> None:
-        """Execute a turn that came from late steering: nobody waits for it."""
+        """Execute a turn that came from late steering: no process waits for it."""
         task = asyncio.create_task(self._see_to(run_id, handler, is_awaited=False))
         self._left_over.add(task)
         task.add_done_callback(self._note_end)

@@ -37,13 +37,13 @@ class TurnCompleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnParked(msgspec.Struct, frozen=True, kw_only=True):
-    """The run waits for somebody; it goes on after `TurnQueue.wake`."""
+    """The run waits for an answer; it goes on after `TurnQueue.wake`."""
 
     reason: str
 
 
 class TurnCancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The run was ended on request; `stopped_by` is who stopped it where it asked, if anyone."""
+    """The run was ended on request; `stopped_by` is who stopped it where it asked, if one did."""
 
     reason: str = ""
     stopped_by: str = ""
@@ -59,7 +59,7 @@ Outcome: TypeAlias = TurnCompleted | TurnParked | TurnCancelled | TurnFailed
 
 
 class CancelRequest(asyncio.Event):
-    """Set when somebody asked for a run to end, by one or by several."""
+    """Set when another process asked for a run to end, by one or by several."""
 
     _within_s: float | None = None
     _deadline: asyncio.Timeout | None = None
@@ -74,7 +74,7 @@ class CancelRequest(asyncio.Event):
         return self
 
     async def __aenter__(self) -> asyncio.Timeout:
-        """Begin, and end at once if somebody has asked already."""
+        """Begin, and end at once if another process has asked already."""
         deadline = asyncio.timeout(self._within_s)
         self._deadline = await deadline.__aenter__()
         if self.is_set():
@@ -93,9 +93,9 @@ class CancelRequest(asyncio.Event):
         await deadline.__aexit__(kind, error, trace)
 
     def set(self) -> None:
-        """Wake whoever waits, and end what is under way."""
+        """Wake the process that waits, and end what is under way."""
         super().set()
-        # Whoever asks again while the work is ending, asks for nothing new.
+        # The process that asks again while the work is ending, asks for nothing new.
         if self._deadline is not None and not self._deadline.expired():
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -107,7 +107,7 @@ async def _notify_nothing(_facts: Sequence[Encoded]) -> None:
 class WriteBuffer(msgspec.Struct):
     """Facts of one turn that need no commit of their own, in the order in which they came.
 
-    A crash loses them, so whoever defers must be able to do the work again.
+    A crash loses them, so the process that defers must be able to do the work again.
     """
 
     store: StoreFacts
@@ -138,7 +138,7 @@ class WriteBuffer(msgspec.Struct):
         return taken
 
     def end(self) -> None:
-        """Take no more; whoever stores is let go, so that an ended turn leads to nothing."""
+        """Take no more; what is being stored is let go, so that an ended turn leads to nothing."""
         self.store = _notify_nothing
         if self._timer is not None:
             self._timer.cancel()
@@ -182,7 +182,7 @@ class WriteBuffer(msgspec.Struct):
         try:
             await self._store_waiting()
         except HoldfastError:
-            return  # they wait again, and whoever appends next meets the same trouble
+            return  # they wait again, and the process that appends next meets the same trouble
 
 
 class Turn:
@@ -211,7 +211,7 @@ class Turn:
         self.request = request
         self.is_resumed = run.has_started
         self.cancelled = CancelRequest()
-        """Set when somebody asked for the run to end; the handler returns `Cancelled` soon."""
+        """Set when the run was asked to end; the handler returns `Cancelled` soon."""
         self.cancel_reason = ""
         self.stopped_by = ""
         """Who stopped a run below this one where that asked, if that is why this one shall end."""
@@ -220,7 +220,7 @@ class Turn:
         self.is_released = False
         """Whether the session was given back with the last facts."""
         self.ended: Run | None = None
-        """The run as it ended, if nobody else has said anything about it meanwhile."""
+        """The run as it ended, if no other process has said anything about it meanwhile."""
         self._manager = manager
         self.lease = lease
         self.enclosing = ENCLOSING.get()
@@ -237,7 +237,7 @@ class Turn:
         self._last_event: Event | None = None
 
     def ask_to_end(self, reason: str, stopped_by: str = "") -> None:
-        """Tell the handler that somebody wants the run to end, and why."""
+        """Tell the handler that another process wants the run to end, and why."""
         self.cancel_reason, self.stopped_by = reason, stopped_by
         self.cancelled.set()
 
@@ -309,7 +309,7 @@ class Turn:
     def make_in_the_way(self) -> RunInTheWay:
         """Return what a handler raises that cannot execute this run.
 
-        The run stays as it is, for whoever can; what stands behind it has to wait.
+        The run stays as it is, for the process that can; what stands behind it has to wait.
         """
         return RunInTheWay(run_id=self.run.id, agent=self.request.agent, session_id=self.session_id)
 
@@ -421,9 +421,9 @@ class Turn:
 
     @property
     def may_be_steered(self) -> bool:
-        """Whether somebody else may have written something that it has not looked at yet.
+        """Whether another process may have written something that it has not looked at yet.
 
-        Its own appends show that, and whoever steers in this process says so; what another
+        Its own appends show that, and the process that steers in this process says so; what another
         process has sent it may overlook for a moment.
         """
         if self._looked != self.last:
@@ -439,8 +439,8 @@ class Turn:
     async def close_calls(self, because: str) -> tuple[ToolPart, ...]:
         """Give every call that has no result an error, so that the conversation can go on.
 
-        It goes by the journal alone: a cancellation can hit whoever adds a message when that is
-        stored and its author has not heard so. Only the last message can have such calls.
+        It goes by the journal alone: a cancellation can hit the process that adds a message when
+        that is stored and its author has not heard so. Only the last message can have such calls.
         """
         await self.flush()
         session = await self._manager.get_session(self.session_id)

@@ -1,6 +1,6 @@
 """Where bytes are kept: in memory, in an SQLite file, or where a package offers it by URL.
 
-Database drivers, their classes and SQL stay in here; whoever needs a store asks `registry` for
+Database drivers, their classes and SQL stay in here; the process that needs a store asks `registry` for
 the one at an address.
 """
 

@@ -5,11 +5,12 @@ changed anything leaves its group alone; one that fails later has its group roll
 every member is given a transaction of its own. Commits run on the loop, because a thread hop
 costs more than they do. Those that must reach the disk, or find the database locked, run in a
 thread, and what arrives meanwhile forms the next group; but the loop waits for a disk that is
-known to be quick where nobody else writes.
+known to be quick where no other process writes.
 
 A task that has written alone before is served at once, without a trip around the loop. Others
-go around it once, so that as many as write now share a commit from the first one on: whoever is
-served ahead of the others stays ahead of them, and each of its steps takes a commit of its own.
+go around it once, so that as many as write now share a commit from the first one on: the process
+that is served ahead of the others stays ahead of them, and each of its steps takes a commit of its
+own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class GroupCommit:
         on_rollback: Callable[[], None],
         clock: Clock,
     ) -> None:
-        """Take over a connection; it is used by nobody else from now on.
+        """Take over a connection; it is used by no other process from now on.
 
         `on_rollback` is called when writes that had run did not become durable.
         """
@@ -97,7 +98,7 @@ class GroupCommit:
         return None if self._is_away or self._is_closed else self._connection
 
     def is_free(self) -> bool:
-        """Say whether `insert_at_once` may follow in the same breath: nobody else writes."""
+        """Say whether `insert_at_once` may follow in the same breath: no other process writes."""
         if self._is_scheduled or self._always_synced or self._is_closed:
             return False
         return self._lone_writer() is asyncio.current_task()
@@ -190,11 +191,11 @@ class GroupCommit:
         error: BaseException = translate(_make_busy_error(), self._path)
         try:
             outcomes = self._transact(writes, reach, _PATIENCE_IN_THREAD_MS)
-        except Exception as unforeseen:  # noqa: BLE001 - goes to whoever waits for the commit
+        except Exception as unforeseen:  # noqa: BLE001 - told to who waits for it
             error = unforeseen
         if outcomes is None:
             outcomes = [(None, error) for _ in jobs]
-        # A loop that has ended meanwhile has nobody left to tell.
+        # A loop that has ended meanwhile has no waiter left to tell.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._settle, loop, jobs, outcomes)
 

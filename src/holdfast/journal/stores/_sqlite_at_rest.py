@@ -26,7 +26,8 @@ _PAGE = (
 
 
 class SqliteAtRest:
-    """What it takes to check chains, of a file that nobody writes; makes nothing, locks nothing.
+    """What it takes to check chains, of a file that no other process writes; makes nothing, locks
+    nothing.
 
     Raises, from every method:
         StorageReadOnly: there is more to it than the file, or it has to be migrated first, and
@@ -61,7 +62,7 @@ class SqliteAtRest:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         log = self._path.with_name(f"{self._path.name}-wal")
         if log.exists() and log.stat().st_size:
-            # Without the log the last events would be missing, and nobody would notice.
+            # Without the log the last events would be missing, and no reader would notice.
             raise self._report_unreadable(
                 "its log (-wal) holds events that are not in the file yet"
             )

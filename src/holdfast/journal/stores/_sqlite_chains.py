@@ -3,7 +3,8 @@
 A batch is fenced, chained, and stored with the rows that follow from it. What lazy projections
 follow waits in memory while a lease is held, and becomes rows when those are written: with the
 last append under the lease. `streams.rows_from` says from which event on rows are missing in the
-database, so that whoever reads them, here, elsewhere or after a crash, has them written first.
+database, so that the process that reads them, here, elsewhere or after a crash, has them written
+first.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ LEASE_AT = 6
 """Where the columns of the lease begin in a row of `HEADS`."""
 ONE_HEAD = HEADS + "WHERE s.session_id = ?"
 _MOST_BEHIND = 128
-"""So many events at most wait in memory, and are folded by whoever reads their rows."""
+"""So many events at most wait in memory, and are folded by the process that reads their rows."""
 
 _BEHIND = """
 SELECT s.session_id, s.rows_from,
@@ -195,7 +196,7 @@ class Chain(msgspec.Struct):
 
 
 class KnownChains(dict[str, Chain]):
-    """Remembers chains by their session, and notices when somebody else has moved one.
+    """Remembers chains by their session, and notices when another process has moved one.
 
     Whoever appends to a chain makes it longer, and whoever writes rows that wait moves
     `rows_from`; as long as both are what this store wrote last, what it remembers is true.
@@ -308,7 +309,7 @@ class Appender:
             return None
         chain.rows.unfolded += later
         if last != events[-1].seq:
-            # Somebody else has written to another chain; no hash covers this number.
+            # Another process has written to another chain; no hash covers this number.
             ahead = last - events[-1].seq
             events = [msgspec.structs.replace(one, seq=one.seq + ahead) for one in events]
         chain.session_seq, chain.hash = events[-1].session_seq, events[-1].hash
@@ -354,7 +355,7 @@ class Appender:
     def acquire(
         self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish
     ) -> Head | None:
-        """Give a session's lease to an owner, `None` if somebody holds it."""
+        """Give a session's lease to an owner, `None` if another owner holds it."""
         chain = self._find_existing(connection, session_id)
         if not self._take(connection, session_id, chain, wish):
             return None
@@ -430,7 +431,7 @@ class Appender:
 
     def _give_back(self, connection: sqlite3.Connection, session_id: str, chain: Chain) -> None:
         """Free a session whose rows are written; the next turn needs that of the session itself."""
-        # Whoever knows no lazy projections has not written their rows either.
+        # The process that knows no lazy projections has not written their rows either.
         rows_from = 0 if self._tables.lazy_kinds else chain.rows_from
         connection.execute(_RELEASE, (rows_from, chain.stream))
         chain.rows_from = rows_from
@@ -442,7 +443,7 @@ class Appender:
         self._tables.write(connection, chain.rows, also_lazy=True)
 
     def _catch_up(self, connection: sqlite3.Connection, chain: Chain) -> None:
-        """Write the rows that somebody else left waiting, from the log."""
+        """Write the rows that another process left waiting, from the log."""
         kinds = self._tables.lazy_kinds
         sql = (
             f"{EVENTS} WHERE e.stream = ? AND e.session_seq > ? "

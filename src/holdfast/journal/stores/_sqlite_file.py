@@ -61,7 +61,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """Open a connection that any thread may use, one at a time."""
     try:
         connection = sqlite3.connect(
-            # Never creates a file: one that is gone was removed by somebody.
+            # Never creates a file: one that is gone was removed by another process.
             f"{path.absolute().as_uri()}?mode=rw",
             uri=True,
             timeout=PATIENCE_S,
@@ -136,9 +136,9 @@ def _fold_case(value: object) -> str:
 def _create(path: Path) -> None:
     """Put an empty database of ours in the place of a missing or empty file.
 
-    It is made beside its place and moved there whole, so that nobody ever sees half of one,
-    whenever this process ends and however many try at the same time: the lock on the empty
-    file says who may, and whoever comes later finds that the place has changed.
+    It is made beside its place and moved there whole, so that no other process ever sees half of
+    one, whenever this process ends and however many try at the same time: the lock on the empty
+    file says who may, and the process that comes later finds that the place has changed.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
@@ -161,7 +161,7 @@ def _create(path: Path) -> None:
 
 
 def _was_moved(path: Path, place: int) -> bool:
-    """Say whether somebody else has put a database where the empty file was."""
+    """Say whether another process has put a database where the empty file was."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def _migrate(path: Path) -> None:
             return
     with open_exclusively(path) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        # Somebody newer may have been quicker.
+        # A newer version may have been quicker.
         _check_version(version, path)
         for script in steps[version:]:
             for statement in _split_statements(script):

@@ -13,7 +13,7 @@ class Wakeups:
     """Wakes everyone who waits whenever this process has changed something."""
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
+        """Start with no waiter."""
         self.waiting: set[asyncio.Future[None]] = set()
 
     def notify(self) -> None:

@@ -1,4 +1,4 @@
-"""The journal in memory: for tests, and for work that nobody wants to keep."""
+"""The journal in memory: for tests, and for work that need not be kept."""
 
 from __future__ import annotations
 
@@ -364,4 +364,4 @@ def _open(address: SplitResult, options: StoreOptions) -> MemoryStore:
 
 
 KIND = StoreKind(open=_open)
-"""`memory://`: in this process, private to whoever opened it."""
+"""`memory://`: in this process, private to the process that opened it."""

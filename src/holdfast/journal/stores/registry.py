@@ -4,7 +4,7 @@ The scheme chooses the kind of store, the rest is that kind's own affair:
 
 - `sqlite:///var/lib/holdfast` is the file `journal.db` in this directory, whose path is
   absolute; `sqlite://` alone, or no address at all, means the state directory;
-- `memory://` keeps everything in the process, private to whoever opened it.
+- `memory://` keeps everything in the process, private to the process that opened it.
 
 Packages add kinds by entry points of the group `holdfast.stores`: the name is the scheme, the
 object a `StoreKind`. One is loaded when an address names it, and cannot replace what is built in.
@@ -54,7 +54,8 @@ class AddressRegistry(Generic[Kind]):
         """Return what serves an address, and the address in its parts.
 
         Raises:
-            UsageError: nobody serves it, or several do. It tells the scheme only: an address
+            UsageError: no store serves it, or several do. It tells the scheme only: an
+            address
                 may hold a password.
         """
         try:

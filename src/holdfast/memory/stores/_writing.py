@@ -20,7 +20,7 @@ _BEFORE_CHARACTERS = 2_000
 _FEW_SEGMENTS = 4
 """So many parts of the index of words cost a search next to nothing."""
 _MERGED_AT_ONCE = 500
-"""Pages of the index; some milliseconds for which nobody else can write."""
+"""Pages of the index; some milliseconds for which no other process can write."""
 _INFERRED_AT_ONCE = 200
 _NEWEST = 2**62
 
@@ -271,7 +271,7 @@ def put_vectors(
                 " ON CONFLICT DO UPDATE SET attempts = attempts + 1, detail = excluded.detail",
                 (tenant, row, model, detail),
             )
-            # Nobody goes on asking an old server for the sake of what the new one refuses.
+            # No caller goes on asking an old server for the sake of what the new one refuses.
             db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
             db.execute("DELETE FROM tokens WHERE row = ?", (row,))
             db.execute(
@@ -312,7 +312,7 @@ def forget(
 ) -> list[str]:
     """Remove memories and what was derived from them; returns the ids, in the order found.
 
-    With `keeps_pinned` what was derived stays if somebody pinned it.
+    With `keeps_pinned` what was derived stays if a user pinned it.
     """
     waiting = list(ids)
     done: list[str] = []

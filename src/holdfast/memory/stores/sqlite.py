@@ -71,7 +71,7 @@ class SqliteMemoryStorage:
         try:
             await asyncio.to_thread(self._open, is_given_up)
         except asyncio.CancelledError:
-            # The thread goes on: whoever is later, it or this, closes what it has opened.
+            # The thread goes on: the caller that is later, it or this, closes what it has opened.
             is_given_up.set()
             await self.close()
             raise
@@ -302,7 +302,7 @@ class SqliteMemoryStorage:
             return work(held.connection)
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        # Runs to its end even if the caller is cancelled: nobody may find half of it open.
+        # Runs to its end even if the caller is cancelled: no caller may find half of it open.
         return await asyncio.to_thread(self._run_writing, work)
 
     def _run_writing(self, work: Callable[[sqlite3.Connection], T]) -> T:

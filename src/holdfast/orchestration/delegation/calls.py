@@ -47,7 +47,7 @@ class CallDelegation:
         """Run an agent below the caller's run and return its result.
 
         A person who stops where the agent asks stops the caller's run too, and so on upwards:
-        whoever is to be refused one call only is refused it.
+        the caller that is to be refused one call only is refused it.
         """
         session = await self._children.sessions.get_session(context.session_id)
         child = self._make_child(context, request, session)
@@ -56,7 +56,7 @@ class CallDelegation:
             reason, by = str(result.metadata["reason"]), result.stopped_by
             await self._children.turns.cancel(context.run_id, reason=reason, stopped_by=by)
         if result.session_id:
-            # Whoever reads the report reads what the agent had read.
+            # The caller that reads the report reads what the agent had read.
             journal = self._children.sessions.journal
             context.labels.add(await read_kept_labels(journal, result.session_id))
         return result

@@ -131,7 +131,7 @@ class Children:
         )
 
     async def _known(self, child: ChildRequest) -> Session:
-        """Return the session of an earlier child, now below whoever asks now.
+        """Return the session of an earlier child, now below the caller that asks now.
 
         Raises:
             NotFound: it is no child of the same session.

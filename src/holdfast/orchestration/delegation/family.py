@@ -44,7 +44,7 @@ class Family:
         return await self._measure_depth(session_id) is not None
 
     async def view(self, event: Event) -> FamilyEvent | None:
-        """Return an event under its path; `None` if it belongs to somebody else."""
+        """Return an event under its path; `None` if it belongs to another run."""
         depth = await self._measure_depth(event.session_id)
         if depth is None:
             return None

@@ -67,7 +67,7 @@ class AgentOrchestrator:
 
         `agent` starts what `run_parallel_agents` is given: the children get no right that it
         lacks. Without one, the session's rules alone stand above them. All children together
-        spend at most `budget`. `on_ask` says what becomes of calls that nobody answers.
+        spend at most `budget`. `on_ask` says what becomes of calls that no approver answers.
         """
         self._children = Children(host, sessions, turns, limits=limits)
         self._sessions = sessions

@@ -53,7 +53,7 @@ async def task(
 def select_subagents(
     agents: Sequence[Agent], ceiling: RuleSet, rights: Rights
 ) -> tuple[Agent, ...]:
-    """Return the agents that may be delegated to by whoever has these rights."""
+    """Return the agents that may be delegated to by the caller that has these rights."""
     names = tuple([agent.name for agent in agents if agent.mode != "primary" and not agent.hidden])
     may_be_sent = _open_names(names, ceiling, rights)
     return tuple([agent for agent in agents if agent.name in may_be_sent])

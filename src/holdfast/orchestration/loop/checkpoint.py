@@ -2,7 +2,7 @@
 
 The first line says what the file is; each further line is one event of the loop's session or of
 a session below it, as an export writes it, with the session's id in front. Lines are only ever
-added, so a file that a crash cut short is still good up to its last whole line, and whoever
+added, so a file that a crash cut short is still good up to its last whole line, and the caller that
 imports it, on whichever machine, has the run as it was then, hash chains and all.
 
 Beside it `audit/run-<id>.jsonl` holds what the run did to the world: calls, consents, refusals.

@@ -1,6 +1,6 @@
 """The loop itself: plan, work, check, review, until the evidence says that it is over.
 
-Facts are kept, never positions in code. Whoever resumes folds them and does the next thing:
+Facts are kept, never positions in code. The caller that resumes folds them and does the next thing:
 
     no plan                                  ->  ask the planner
     a step that needs another plan           ->  ask the planner, within bounds
@@ -541,7 +541,7 @@ class LoopDriver:
     # --- facts ------------------------------------------------------------------------
 
     async def _note(self, *facts: Payload) -> None:
-        """Keep facts, fold them, write the checkpoint, and tell whoever listens."""
+        """Keep facts, fold them, write the checkpoint, and tell a subscriber."""
         events = await self._turn.append(*facts, agent_path=LOOP_AGENT)
         for event, fact in zip(events, facts, strict=True):
             self._state.apply(fact, event.time)
@@ -630,7 +630,7 @@ def _limit_within(path: Path, root: str) -> tuple[str, ...]:
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:
-    """End a task and wait for its end; what it raises is nobody's business any more."""
+    """End a task and wait for its end; what it raises is no caller's business any more."""
     if not task.done():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -62,7 +62,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 @payload("loop.began", is_inherited=False, has_content=True)
 class LoopBegan(Payload, frozen=True, kw_only=True):
-    """Somebody gave a goal; these are the limits and the agents."""
+    """A caller gave a goal; these are the limits and the agents."""
 
     goal: str
     limits: LoopLimits

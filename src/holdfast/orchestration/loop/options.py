@@ -16,7 +16,7 @@ from holdfast.providers import Model
 
 
 class LoopLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a loop ends by itself; kept with the run, so that they hold whoever resumes it.
+    """Where a loop ends by itself; kept with the run, so that they hold after a resume.
 
     `budget` covers all three agents together; each has a budget of its own besides, as any
     agent. `wall_s` counts the time in which the loop works, not that in which it waits for a

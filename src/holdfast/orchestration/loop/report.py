@@ -36,7 +36,7 @@ _TOLD: dict[str, str] = {
     "budget": "The budget is spent.",
     "time": "The time is over.",
     "failed": "An agent failed.",
-    "cancelled": "Somebody cancelled the run.",
+    "cancelled": "The run was cancelled on request.",
     "waiting": "The run waits for a person.",
     "waiting_for_model": "The model cannot be reached. Resume the run when it can be again.",
     "working": "The run is not over yet.",

@@ -1,7 +1,7 @@
 """The facts of triggers: made, fired, ended, removed.
 
 A firing is claimed by its fact before anything is started. Its run has an id that follows from
-the trigger and the event or tick, so that whoever takes it up starts the same run.
+the trigger and the event or tick, so that the caller that takes it up starts the same run.
 """
 
 from __future__ import annotations

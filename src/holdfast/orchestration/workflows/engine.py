@@ -136,7 +136,7 @@ class WorkflowTurn:
         }
 
     async def execute(self) -> Outcome:
-        """Go on until everything has ended, somebody is waited for, or asks to stop.
+        """Go on until everything has ended, a caller is waited for, or asks to stop.
 
         However it ends, no call of a step is left without a result, unless a person is to
         answer for one.
@@ -145,7 +145,7 @@ class WorkflowTurn:
             outcome = await self._run_until_the_end()
         except asyncio.CancelledError:
             if self._turn.run.owner == self._services.turns.owner:
-                # One that others left behind is not ended by this: somebody goes on with it.
+                # One that others left behind is not ended by this: a caller goes on with it.
                 await finish(self._steps.close_calls(_CANCELLED))
             raise
         finally:
@@ -153,7 +153,8 @@ class WorkflowTurn:
         if isinstance(outcome, TurnParked):
             return outcome
         because = _CANCELLED if isinstance(outcome, TurnCancelled) else _NOT_MADE
-        # Whoever waits for the run may be cancelled too, as one whom the same person stopped.
+        # The caller that waits for the run may be cancelled too, as one whom the same person
+        # stopped.
         if await finish(self._steps.close_calls(because)):
             raise asyncio.CancelledError
         return outcome

@@ -16,7 +16,7 @@ class WorkflowResult(msgspec.Struct, frozen=True, kw_only=True):
     """The output, and how every step went.
 
     `status` other than `completed` comes with an `error` or a `reason`. A parked workflow
-    goes on with `workflows.resume` once somebody has answered.
+    goes on with `workflows.resume` once an approver has answered.
     """
 
     workflow: str

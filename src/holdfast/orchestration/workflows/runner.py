@@ -16,7 +16,7 @@ from holdfast.turns import Outcome, Turn
 
 
 def hear_nothing(_: Payload) -> None:
-    """Nobody listens."""
+    """There is no subscriber."""
 
 
 class WorkflowRunner:
@@ -39,7 +39,7 @@ class WorkflowRunner:
     ) -> WorkflowResult:
         """Run a workflow, or resume it, and return how it went.
 
-        A run that waits is looked at again: where nobody has answered yet, it goes on waiting.
+        A run that waits is looked at again: where no caller has answered yet, it goes on waiting.
         """
         services = self._services
         name = order.definition.name

@@ -1,6 +1,6 @@
 """The part of JSON Schema that inputs and outputs are described with, and its check.
 
-A keyword that is not in the list is refused, never ignored: a limit that nobody checks would
+A keyword that is not in the list is refused, never ignored: a limit that nothing checks would
 be worse than none.
 """
 

@@ -55,7 +55,7 @@ MOST_DEPTH = 10
 
 
 class Waits(Exception):
-    """A step waits for somebody; the workflow parks."""
+    """A step waits for an answer; the workflow parks."""
 
     def __init__(self, reason: str) -> None:
         """Keep for what."""
@@ -90,7 +90,7 @@ def attempt_at(run_id: str, step: WorkflowStep, path: str, number: int) -> Attem
 
 
 class RecordsSteps(Protocol):
-    """Keeps facts of the workflow, and tells whoever listens."""
+    """Keeps facts of the workflow, and tells a subscriber."""
 
     async def __call__(self, *payloads: Payload) -> None:
         """Keep facts together."""
@@ -187,7 +187,7 @@ class StepExecutor:
         return self._spending.make_out_of_time()
 
     async def close_calls(self, because: str) -> None:
-        """Give every call of this run that has no result an error: nobody makes it any more."""
+        """Give every call of this run that has no result an error: no caller makes it any more."""
         if self._open_calls_of_run:
             await self._turn.close_own_calls(because)
 
@@ -401,7 +401,8 @@ def identify_agent(definition: Definition) -> Agent:
 def identify_starter(definition: Definition) -> Agent:
     """Return as whom a workflow starts others: as a person would, held back by nothing of its own.
 
-    The session's rules, the operator's, and those of whoever started the workflow still hold.
+    The session's rules, the operator's, and those of the caller that started the workflow still
+    hold.
     """
     return UnlimitedAgent(f"workflow:{definition.name}", sandbox=definition.sandbox)
 

@@ -59,7 +59,7 @@ def _is_started_allowed(named: tuple[str, ...], argv: tuple[str, ...], is_allowe
 
 
 def is_no_worse(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
-    """Say whether a command does nothing worse than its first words, which somebody allowed.
+    """Say whether a command does nothing worse than its first words, which an approver allowed.
 
     What those words say is covered by them; an option that makes a program worse and stands
     behind them is not. No words at all cover any program, but none of its risky options.

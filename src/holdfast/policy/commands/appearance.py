@@ -1,4 +1,4 @@
-"""Is a command line what it looks like? Says so before anybody parses it."""
+"""Is a command line what it looks like? Says so before any caller parses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PASSING_SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU
 
 
 def format_refusal(text: str) -> str:
-    """Say why nobody should run this text, approved or not; empty if there is no reason.
+    """Say why no caller should run this text, approved or not; empty if there is no reason.
 
     Characters that no screen shows, or that reorder what it shows, make an approval
     worthless: the person would approve something else than what runs.

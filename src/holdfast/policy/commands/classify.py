@@ -182,7 +182,7 @@ def depends_on_options(program: str) -> bool:
 
 
 def _find_known_name(program: str) -> str:
-    """The name that the table uses, or nothing for a file that anybody may have put there."""
+    """The name that the table uses, or nothing for a file that any caller may have put there."""
     for directory in _SYSTEM_DIRECTORIES:
         if program.startswith(directory):
             program = program[len(directory) :]

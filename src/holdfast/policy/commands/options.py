@@ -43,7 +43,7 @@ class FoundOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(msgspec.Struct):
-    """What was found: options, their values, plain arguments, and what nobody knows."""
+    """What was found: options, their values, plain arguments, and what is not known."""
 
     options: set[str] = msgspec.field(default_factory=set)
     values: list[FoundOption] = msgspec.field(default_factory=list)

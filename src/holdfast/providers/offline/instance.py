@@ -2,7 +2,7 @@
 
 A plan may be filled generously: its texts say what to do, not what is so. Everything
 else is filled only from known facts; where a required field asks for something that
-nobody has told, `CannotFill` names it, and the model declines.
+no caller has told, `CannotFill` names it, and the model declines.
 """
 
 from __future__ import annotations

@@ -149,11 +149,11 @@ class RedisRateStore:
             await found[0].aclose()
 
     async def _transact(self, charges: Sequence[RateCharge], decide: _Decide[_T]) -> _T:
-        """Read the windows and carry out what `decide` wants, with nobody between the two."""
+        """Read the windows and carry out what `decide` wants, with nothing between the two."""
         before = _count_cancellations()
         decided = await self._try(charges, decide)
         if _count_cancellations() > before:
-            # The driver swallowed it; whoever was cancelled must not go on.
+            # The driver swallowed it; the caller that was cancelled must not go on.
             raise asyncio.CancelledError
         return decided
 

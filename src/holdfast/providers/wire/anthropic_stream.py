@@ -121,7 +121,7 @@ class AnthropicDecoder:
         self._started = False
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append what is said to `out` if somebody listens."""
+        """Take events in order; append what is said to `out` if a subscriber listens."""
         repeats = self._repeats
         for event in repeats.others(events, out):
             try:

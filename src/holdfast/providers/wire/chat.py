@@ -99,7 +99,7 @@ class ChatCodec:
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
         data, end = self._transcript.pieces(request.messages)
-        # As bytes, because what is in them could be changed in its place by whoever asks.
+        # As bytes, because what is in them could be changed in its place by the caller that asks.
         wishes = encode_json(
             (
                 stream,

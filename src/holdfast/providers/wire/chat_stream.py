@@ -68,7 +68,7 @@ class ChatDecoder:
         self._halves = Halves()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take chunks in order; append what is said to `out` if somebody listens."""
+        """Take chunks in order; append what is said to `out` if a subscriber listens."""
         repeats = self._repeats
         for event in repeats.others(events, out):
             if event[:1] != b"{" and event.strip() == b"[DONE]":

@@ -87,7 +87,7 @@ class StreamDecoder(Protocol):
     """A piece of the answer was seen, so the first-token limit no longer counts."""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append what is said to `out` if somebody listens.
+        """Take events in order; append what is said to `out` if a subscriber listens.
 
         Raises:
             LLMError: an event reports a failure, or cannot be read.
@@ -252,7 +252,7 @@ def make_tool_part(provider: str, call_id: str, name: str, arguments: str) -> To
     """Return a call whose arguments are text; text that is no object stays in `raw_input`.
 
     Raises:
-        LLMProtocolError: the call has no name, so nobody can know what is meant.
+        LLMProtocolError: the call has no name, so no caller can know what is meant.
     """
     if not name:
         raise LLMProtocolError(provider=provider, detail="a tool call has no name")

@@ -78,8 +78,8 @@ class Route:
         """Take a connection that waits or open one, within the endpoint's limit or less.
 
         Raises:
-            TimeoutError: nobody took the connection in time.
-            aiohttp.ClientError: there is nobody, or nobody to be trusted.
+            TimeoutError: no caller took the connection in time.
+            aiohttp.ClientError: no server answers, or none that is trusted.
         """
         way, key = self._way, self._endpoint.key.reveal()
         is_ours = way is not None and way.loop is asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class Route:
         while True:
             connection = await way.pool.connector.connect(way.request, [], timeout)
             keeper = connection.protocol
-            # Something may have come while nobody had asked; it must not pass for an answer.
+            # Something may have come while no caller had asked; it must not pass for an answer.
             if keeper is not None and not keeper.should_close:
                 break
             connection.close()
@@ -128,7 +128,7 @@ class Route:
 
 
 class _Way:
-    """What all requests with one key on one loop have in common; shows itself to nobody."""
+    """What all requests with one key on one loop have in common; is never shown."""
 
     __slots__ = ("head", "idle", "key", "loop", "pool", "request")
 
@@ -198,7 +198,7 @@ class HttpConnection(asyncio.Protocol):
         idle: list[HttpConnection],
         head: bytes,
     ) -> None:
-        """Take over a connection that nobody else uses; between requests it waits in `idle`.
+        """Take over a connection that no other process uses; between requests it waits in `idle`.
 
         Raises:
             aiohttp.ClientError: it is lost already.
@@ -292,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle.append(self)
 
     def cut(self) -> None:
-        """Close the connection; whoever waits for more is woken. A second time does nothing."""
+        """Close the connection; a caller that waits is woken. A second time does nothing."""
         self.watchdog.stop()
         self._fail(aiohttp.ClientConnectionError("Connection closed"))
         self._connection.close()
@@ -469,7 +469,7 @@ class Sized(msgspec.Struct, gc=False):
 
 
 class Closable(Protocol):
-    """Something whose closing wakes whoever waits for it."""
+    """Something whose closing wakes the caller that waits for it."""
 
     def cut(self) -> None:
         """Close at once."""

@@ -41,7 +41,7 @@ class KeySource(Protocol):
 
 
 class Secret:
-    """A text that shows itself to nobody by accident.
+    """A text that is never shown by accident.
 
     `repr`, `str`, `format`, pickling and msgspec never give it away; `reveal` does.
     """
@@ -129,7 +129,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     max_response_bytes: int = 64 * 1024 * 1024
     max_event_bytes: int = 16 * 1024 * 1024
     quiet: QuietMode = "body"
-    """How to ask when nobody listens: one body (cheaper), or a stream all the same."""
+    """How to ask when no subscriber listens: one body (cheaper), or a stream all the same."""
     reasoning_back: bool = False
     """Chat API: send `reasoning_content` of earlier turns back (DeepSeek, gpt-oss servers)."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"

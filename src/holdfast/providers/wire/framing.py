@@ -32,7 +32,7 @@ class Body(Protocol):
     ended: bool
     """All of it has arrived."""
     surplus: bool
-    """Something came behind it, so nobody can tell what the connection will say next."""
+    """Something came behind it, so no caller can tell what the connection will say next."""
 
     def feed(self, data: bytes) -> bytes:
         """Return what belongs to the body.
@@ -164,7 +164,7 @@ def _split_whole_chunks(data: bytes, at: int) -> tuple[list[bytes], int]:
 
 
 class Packed:
-    """A body that was packed although nobody asked for that."""
+    """A body that was packed although no caller asked for that."""
 
     def __init__(self, body: Body, packing: str) -> None:
         """Unpack another body."""

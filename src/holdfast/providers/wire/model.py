@@ -45,7 +45,7 @@ _CODECS: dict[Api, tuple[str, str]] = {
 """Each API's codec; one is loaded with the first model that speaks it."""
 
 _LONG_ANSWER = 16_384
-"""Longer answers are streamed even if nobody listens: proxies drop silent connections."""
+"""Longer answers are streamed even if no subscriber listens: proxies drop silent connections."""
 
 _FILE_TOKENS = 1_000
 _ERROR_BODY = 64 * 1024

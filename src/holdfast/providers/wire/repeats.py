@@ -2,7 +2,7 @@
 
 Most events of a stream repeat the one before with another short piece of text in one
 place. Such events are not decoded: what is around the piece is compared byte by byte, and
-only the pieces are, all of one read together; if nobody hears them, all of an answer
+only the pieces are, all of one read together; if no subscriber hears them, all of an answer
 together. Whatever differs in more, or has a piece that is no JSON string in itself, is
 decoded as always. So an answer, and what is wrong with it, is the same either way.
 """

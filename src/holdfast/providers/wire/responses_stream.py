@@ -104,7 +104,7 @@ class ResponsesDecoder:
         self._halves = Halves()
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
-        """Take events in order; append what is said to `out` if somebody listens."""
+        """Take events in order; append what is said to `out` if a subscriber listens."""
         repeats = self._repeats
         for event in repeats.others(events, out):
             if event[:1] != b"{" and event.strip() == b"[DONE]":
@@ -188,7 +188,7 @@ class ResponsesDecoder:
                 out.append(delta(event.delta))
 
     def _make_delta(self, event: _Event) -> Callable[[str], Delta] | None:
-        """Return what makes a delta of an event's piece; none if nobody is to hear it."""
+        """Return what makes a delta of an event's piece; none if no caller is to hear it."""
         if event.type in _TEXT:
             return TextDelta
         if event.type in _THOUGHT:

@@ -137,7 +137,8 @@ class ThreadConfinement:
             os.chown(scratch, self.uid, self.gid)
         for path, can_write in self._config["reach"]["trees"]:
             tree = Tree(path, path, can_write=can_write)
-            # What is there to be read belongs to whoever runs us, and may be for root only.
+            # What is there to be read belongs to the process that runs us, and may be for root
+            # only.
             is_wanted = self._is_lent or (self._was_root and not can_write)
             if is_wanted and self.uid and os.stat(path).st_uid == 0:
                 try:

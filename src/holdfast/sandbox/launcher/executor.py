@@ -37,7 +37,7 @@ class Executor:
     """Executes jobs one after the other on the confined thread.
 
     A job is JSON: `pipelines`, each with a `connector` and `commands` (argv, environment,
-    redirections), and the `directory` to start in. Files are opened by whoever asked for
+    redirections), and the `directory` to start in. Files are opened by the process that asked for
     the job, through the workspace, and arrive as descriptors.
     """
 
@@ -158,7 +158,7 @@ class Executor:
             raise _CannotOpenError("files cannot be opened here")
         self._files.send(json.dumps(question).encode())
         data, fds = receive(self._files, 65536, 1)
-        answer = json.loads(data) if data else {"error": "nobody answers"}
+        answer = json.loads(data) if data else {"error": "nothing answers"}
         if "error" in answer:
             for fd in fds:
                 os.close(fd)

@@ -110,7 +110,7 @@ def arrange_view(trees: list[Tree], uid: int) -> None:
 
 
 def pin(directories: list[tuple[str, bool]]) -> None:
-    """Make directories of the view into mounts of their own, which nobody can move away."""
+    """Make directories of the view into mounts of their own, which no process can move away."""
     for path, _ in directories:
         KERNEL.mount(path, path, "", _MS_BIND)
 
@@ -178,7 +178,7 @@ def _enter_user_namespace(uid: int, gid: int) -> int:
 
 
 def _swap(number: int) -> str:
-    """Root is the number; all others are themselves; files of the number are nobody's."""
+    """Root is the number; all others are themselves; files of the number have no owner."""
     return f"0 {number} 1\n1 1 {number - 1}\n{number + 1} {number + 1} {_IDS - number - 1}\n"
 
 

@@ -13,7 +13,7 @@ def end_all(*, is_init: bool) -> None:
     """Kill every process below this one and do not wait for them.
 
     As the first process of a namespace, the kernel does it in one step. Elsewhere all are
-    stopped before any is killed, so that nobody forks faster than we look.
+    stopped before any is killed, so that no process forks faster than we look.
     """
     if is_init:
         with suppress(ProcessLookupError):

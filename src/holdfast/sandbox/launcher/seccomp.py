@@ -177,7 +177,7 @@ def build_filter(
 
     `families` are the socket families that it may open (None: all). `protected` are
     process and thread numbers that it must not signal; without `can_signal` it can signal
-    nobody but its own group. Without `can_change_metadata` modes, owners and times can be
+    no process but its own group. Without `can_change_metadata` modes, owners and times can be
     changed through open descriptors only.
     """
     program = Filter()

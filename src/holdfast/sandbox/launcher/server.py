@@ -72,7 +72,7 @@ def _enter(config: dict[str, Any]) -> tuple[str, bool]:
         return "", False
     child = os.fork()
     if child:
-        # Whoever started us knows this process only: its end is the end of all.
+        # The process that started us knows this process only: its end is the end of all.
         _, status = os.waitpid(child, 0)
         os._exit(0 if status == 0 else 1)
     KERNEL.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -70,7 +70,7 @@ def builtin_tools(
     """Return a fresh registry with every built-in tool, the lowest layer.
 
     Without a search provider, `websearch` and `codesearch` are there and say what to
-    configure. Whoever passes `language_servers` closes them; without, `lsp` uses those
+    configure. The caller that passes `language_servers` closes them; without, `lsp` uses those
     that are installed, which end with this process.
     """
     from holdfast.tools.registry import ToolRegistry  # noqa: PLC0415 - it imports this room

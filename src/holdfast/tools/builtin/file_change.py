@@ -60,7 +60,7 @@ async def note_change(
 async def preview_change(
     context: ToolContext, path: str, change: Callable[[bytes | None], bytes]
 ) -> str:
-    """The diff that a change would make, for somebody who has to consent to it."""
+    """The diff that a change would make, for an approver who has to consent to it."""
 
     def compute() -> str:
         try:

@@ -41,8 +41,8 @@ async def question(
 ) -> ToolResult | Parked:
     """Ask the person some questions and wait for the answers.
 
-    Ask only what you cannot find out yourself. If nobody attends the run, it waits
-    until somebody answers.
+    Ask only what you cannot find out yourself. If no approver attends the run, it waits
+    until an approver answers.
     """
     asked = tuple(_simplify(one) for one in questions)
     answers = await context.attendant.ask(asked)

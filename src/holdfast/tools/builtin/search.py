@@ -39,7 +39,7 @@ class SearchProvider(Protocol):
 
 
 class NoSearch:
-    """Stands for a provider that nobody configured."""
+    """Stands for a provider that no caller configured."""
 
     def __init__(self, tool_name: str) -> None:
         """Remember which tool lacks it."""

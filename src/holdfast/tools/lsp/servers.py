@@ -155,7 +155,7 @@ class LanguageServers:
         for server in fitting:
             program = shutil.which(server.command[0])
             is_ours = server.name in self._configured
-            # A program inside the workspace was put there by whoever writes the workspace.
+            # A program inside the workspace was put there by what writes the workspace.
             if program and (is_ours or not _is_below(program, workspace.root)):
                 return server, program
         detail = f"no language server for {ending or path!r} files is installed or configured"
