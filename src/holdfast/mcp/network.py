@@ -1,4 +1,7 @@
-"""Where a server may be reached, and who may reach out through it."""
+"""Where a server may be reached, and who may reach out through it.
+
+An address is checked like that of a tool, against SSRF and DNS rebinding.
+"""
 
 from __future__ import annotations
 

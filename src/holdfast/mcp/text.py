@@ -1,4 +1,7 @@
-"""Foreign text, made fit to be read: without what no reader can see."""
+"""Foreign text, made fit to be read: without what no reader can see.
+
+Text that is invisible to a person and read by a model is a way of prompt injection.
+"""
 
 from __future__ import annotations
 

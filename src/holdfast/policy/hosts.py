@@ -1,7 +1,7 @@
 """Host names: one spelling for each, and patterns over them.
 
 Everything that compares hosts (rules of the gate, the lists of network.yaml, the HTTP
-client) goes through here, so that two spellings of one host can never be judged apart.
+client) goes through here, so that two spellings of one host can never be judged apart (SSRF).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which hosts and addresses tools may talk to."""
+"""Which hosts and addresses tools may talk to: the rules against SSRF."""
 
 from __future__ import annotations
 
