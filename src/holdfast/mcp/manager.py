@@ -207,7 +207,7 @@ class McpManager:
         return [_make_offered(server, one) for one in offer.tools]
 
     async def name_of(self, name: str, tool: str, registry: ToolRegistry) -> str:
-        """Return our name for a server's tool, which is then in the layer; raises as `list_tools_of`.
+        """Return our name for a server's tool, then in the layer; raises as `list_tools_of`.
 
         Raises:
             McpToolMissing: the server has no tool of this name.

@@ -269,7 +269,7 @@ class KnownChains(dict[str, Chain]):
 
 
 class Appender:
-    """Writes to the chains of one file; its methods run inside a transaction, but for `read_at_once`."""
+    """Writes to the chains of one file; all methods but `read_at_once` run inside a transaction."""
 
     def __init__(self, tables: RowTables, chains: KnownChains, leases: SqliteLeases) -> None:
         """Keep these tables up to date, and remember what was written in `chains`."""

@@ -35,8 +35,8 @@ class ChildRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A run below another one; `key` is the same whenever the same one is meant.
 
     `parent` is the starter's session, which `above` speaks of. `pattern` is what the child's
-    session begins like, where several requests share it (`make_pattern_session`). `seconds` are left
-    to the starter.
+    session begins like, where several requests share it (`make_pattern_session`). `seconds` are
+    left to the starter.
     """
 
     key: str

@@ -268,7 +268,8 @@ def _list_not_looked_at(
 
 def _list_failures(steps: Sequence[OfflineStep]) -> list[str]:
     return [
-        f"- `{_format_code(step.tool)}` on `{_format_code(find_path(step))}` failed: {quote(step.failure, 200)}"
+        f"- `{_format_code(step.tool)}` on `{_format_code(find_path(step))}` failed: "
+        f"{quote(step.failure, 200)}"
         for step in steps
         if step.failure
     ]
