@@ -208,7 +208,7 @@ async def reindex(runtime: Runtime, caller: Caller, /, *, vectors: bool = True) 
 
 
 @stream_operation("memory:read")
-async def iterate_lines(
+async def lines(
     runtime: Runtime, caller: Caller, /, session_id: str = "", *, with_vectors: bool = False
 ) -> AsyncGenerator[bytes, None]:
     """Yield memories of a session, or all, as JSON lines for `memory.load`."""

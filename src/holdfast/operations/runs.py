@@ -369,7 +369,7 @@ async def watch_family(
 
 
 @local("start runs with `runs.start`, and let the agents there delegate")
-async def make_orchestrator(
+async def orchestrator(
     runtime: Runtime,
     /,
     *,
@@ -405,6 +405,6 @@ async def execute_request(
 
 
 @local("use the operations of `runs`")
-async def make_turns(runtime: Runtime, /) -> TurnQueue:
+async def turns(runtime: Runtime, /) -> TurnQueue:
     """Return the turn queue of the open journal."""
     return runtime.turns

@@ -160,7 +160,7 @@ async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: in
 
 
 @stream_operation("sessions:read")
-async def iterate_lines(
+async def lines(
     runtime: Runtime, caller: Caller, /, session_id: str
 ) -> AsyncGenerator[bytes, None]:
     """Yield the lines of an export, artifacts of the session included, in bounded memory."""

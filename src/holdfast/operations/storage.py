@@ -69,6 +69,6 @@ async def export_layout(runtime: Runtime, /, target: str | os.PathLike[str]) -> 
 
 
 @local("use the operations")
-async def make_journal(runtime: Runtime, /) -> Journal:
+async def journal(runtime: Runtime, /) -> Journal:
     """Return the open journal, for what the operations do not cover."""
     return runtime.journal

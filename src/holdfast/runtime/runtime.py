@@ -98,6 +98,7 @@ declare_payload_modules(
     "holdfast.policy.file_events",
     "holdfast.providers.events",
     "holdfast.runtime.identity_events",
+    "holdfast.tools.egress.events",
 )
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _Close = Callable[[], Awaitable[None]]

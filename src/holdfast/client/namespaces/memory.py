@@ -23,5 +23,5 @@ class MemoryNamespace(Surface[Mode]):
     delete = memory.delete
     stats = memory.stats
     reindex = memory.reindex
-    lines = memory.iterate_lines
+    lines = memory.lines
     load = memory.load

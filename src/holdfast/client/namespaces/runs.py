@@ -28,6 +28,6 @@ class RunNamespace(Surface[Mode]):
     cancel_children = runs.cancel_children
     family_events = runs.family_events
     watch_family = runs.watch_family
-    orchestrator = runs.make_orchestrator
+    orchestrator = runs.orchestrator
     execute_request = runs.execute_request
-    turns = runs.make_turns
+    turns = runs.turns

@@ -19,7 +19,7 @@ class SessionNamespace(Surface[Mode]):
     delete = sessions.delete
     fork = sessions.fork
     revert = sessions.revert
-    lines = sessions.iterate_lines
+    lines = sessions.lines
     export = sessions.export
     load = sessions.load
     context = sessions.context

@@ -13,4 +13,4 @@ class StorageNamespace(Surface[Mode]):
     mend = storage.mend
     stats = storage.stats
     export_layout = storage.export_layout
-    journal = storage.make_journal
+    journal = storage.journal
