@@ -23,6 +23,7 @@ FOR_ALL_OWNERS = {
     "memory.reindex",
     "memory.stats",
     "sessions.load",
+    *(name for name in TABLE if name.startswith("state.")),  # an address names any scope
     "storage.clean_up",
     "storage.mend",
     "storage.rebuild",

@@ -43,8 +43,16 @@ def test_links_and_directories_are_left_alone(tmp_path):
     assert (root / "shared").stat().st_mode & 0o2000
 
 
+def wait_for_a_later_stamp(file):
+    """Return when a file that is made now is stamped later: the clock of files moves in ticks."""
+    later = file.with_name("later")
+    while not later.exists() or later.stat().st_ctime_ns <= file.stat().st_ctime_ns:
+        later.write_text("")
+
+
 async def test_closing_a_runner_clears_what_came_up_and_says_so(tmp_path, caplog):
     before = made(tmp_path / "before", 0o4755)
+    wait_for_a_later_stamp(before)
     runner = SandboxRunner(Workspace(tmp_path), SandboxOptions(level="landlock"))
     await runner.run_argv(["true"])
     # As a file system would that gives modes of its own: no command can.
