@@ -71,7 +71,7 @@ def test_the_widest_filter_still_denies_namespaces(tmp_path):
 
 PRIVILEGED = """
 import ctypes, itertools, json, os, sys
-from holdfast.sandbox.launcher.kernel import KERNEL, PR_SET_NO_NEW_PRIVS, NUMBERS, number
+from holdfast.sandbox.launcher.kernel import KERNEL, PR_SET_NO_NEW_PRIVS, NUMBERS, compute_number
 from holdfast.sandbox.launcher.seccomp import build_filter, load_filter
 KERNEL.prctl(PR_SET_NO_NEW_PRIVS, 1)
 load_filter(build_filter(**json.loads(sys.argv[1])))
@@ -100,7 +100,7 @@ WAYS = {
 }
 done = set()
 for name, way in WAYS.items():
-    if number(name.split()[0]) < 0:
+    if compute_number(name.split()[0]) < 0:
         continue
     for mode in [int(one, 8) for one in sys.argv[3:]]:
         try:
