@@ -93,7 +93,7 @@ class ToolService:
                 that the agent was given where it was registered.
             AlreadyExists: another tool of the application has the name of one that was given.
         """
-        registry = self._registry or self.registry
+        registry = self._registry if self._registry is not None else self.registry
         if self._mcp.layer is not None and not agent.has_tools and _may_choose_mcp(agent):
             await self._mcp.prepare(has_network=at.sandbox == "network")
         if agent.has_tools or agent.permission or agent.allowed_tools:
