@@ -65,7 +65,7 @@ def test_ids_made_by_many_threads_are_unique_and_sorted_within_each() -> None:
 
 
 def test_two_processes_make_different_ids() -> None:
-    code = "from holdfast.ids import new_id; print(new_id('ses'))"
+    code = "from holdfast.ids import make_id; print(make_id('ses'))"
     command = [sys.executable, "-c", code]
     first, second = (
         subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
@@ -148,11 +148,11 @@ def test_ids_of_a_forked_process_do_not_meet_those_of_the_other() -> None:
     program = """
 import os, time
 time.time_ns = lambda: 1_000_000_000_000_000_000
-from holdfast.ids import new_id
-new_id("run")
+from holdfast.ids import make_id
+make_id("run")
 reads, writes = os.pipe()
 child = os.fork()
-made = [new_id("run") for _ in range(100)]
+made = [make_id("run") for _ in range(100)]
 if not child:
     os.write(writes, " ".join(made).encode())
     os._exit(0)

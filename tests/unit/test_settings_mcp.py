@@ -93,7 +93,6 @@ def test_wrong_endpoints_are_refused_with_their_place(tmp_path: Path, endpoint: 
         {"under_score": HTTP},
         {"": HTTP},
         {"a" * 25: HTTP},
-        {"git": HTTP, "github": HTTP},
         {"a-b": HTTP, "ab": HTTP},
         {f"n{number:02}": HTTP for number in range(65)},
     ],
@@ -114,7 +113,7 @@ def test_project_cannot_leave_the_sandbox_away(tmp_path: Path) -> None:
 
 def test_projects_server_cannot_take_a_name_beside_mine(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text(
-        '[mcp_endpoints.git]\ntransport = "stdio"\ncommand = "x"\n'
+        '[mcp_endpoints.git-hub]\ntransport = "stdio"\ncommand = "x"\n'
     )
     with pytest.raises(ConfigError):
         load(tmp_path, HOLDFAST_MCP_ENDPOINTS=given({"github": HTTP}))

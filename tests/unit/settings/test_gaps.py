@@ -213,10 +213,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from holdfast.settings import load_settings
-from holdfast.settings.guarded import unvouched_settings
+from holdfast.settings.guarded import make_unvouched_settings
 
 settings = load_settings().settings
-assert unvouched_settings(settings, settings.storage_path).begin([str(settings.workspace)])
+assert make_unvouched_settings(settings, settings.storage_path).begin([str(settings.workspace)])
 if sys.argv[1]:
     Path(sys.argv[1]).write_text("ALLOW_NET=true\\n")
 os.kill(os.getpid(), signal.SIGKILL)
