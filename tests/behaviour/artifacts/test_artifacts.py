@@ -133,7 +133,7 @@ async def test_callers_need_scopes_and_see_what_is_theirs(tmp_path):
         with pytest.raises(NotFound):
             await ann.load(saved.id)
         session = await client.create_session("x")
-        with pytest.raises(NotPermitted):
+        with pytest.raises(NotFound):
             await ann.list(session_id=session.id)
         for admin_only in (ann.collect, ann.verify, ann.rekey):
             with pytest.raises(NotPermitted):
