@@ -31,28 +31,36 @@ def forge(place: Path, *statements: str) -> list[Finding]:
         return client.audit.verify()
 
 
-def tables(place: Path) -> list[str]:
+def tables(place: Path, projection: str = "*") -> list[str]:
     connection = sqlite3.connect(place / "journal.db")
     found = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'p_*_v[0-9]*'"
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB ?",
+        (f"p_{projection}_v[0-9]*",),
     ).fetchall()
     connection.close()
     return [name for (name,) in found]
+
+
+def table(place: Path, projection: str) -> str:
+    [found] = tables(place, projection)
+    return found
 
 
 def test_a_forged_title_is_found(tmp_path: Path) -> None:
     session_id = fill(tmp_path)
     [found] = forge(
         tmp_path,
-        "UPDATE p_sessions_v5 SET data = CAST(replace(CAST(data AS TEXT), 'as it was', 'forged') "
-        "AS BLOB) WHERE instr(CAST(data AS TEXT), 'as it was')",
+        f"UPDATE {table(tmp_path, 'sessions')} SET data = "
+        "CAST(replace(CAST(data AS TEXT), 'as it was', 'forged') AS BLOB) "
+        "WHERE instr(CAST(data AS TEXT), 'as it was')",
     )
     assert (found.session_id, "sessions" in found.problem) == (session_id, True)
 
 
 def test_a_forged_column_is_found(tmp_path: Path) -> None:
     fill(tmp_path)
-    [found] = forge(tmp_path, "UPDATE p_sessions_v5 SET c_title = 'x' WHERE c_title = 'another'")
+    name = table(tmp_path, "sessions")
+    [found] = forge(tmp_path, f"UPDATE {name} SET c_title = 'x' WHERE c_title = 'another'")
     assert "is not what the log says" in found.problem
 
 
@@ -75,10 +83,10 @@ def test_an_emptied_table_is_found_whichever_it_is(tmp_path: Path) -> None:
 
 def test_a_row_that_does_not_follow_from_the_log_is_found(tmp_path: Path) -> None:
     fill(tmp_path)
+    name = table(tmp_path, "messages")
     [found] = forge(
         tmp_path,
-        "INSERT INTO p_messages_v4 SELECT stream, 'msg_forged', data, c_session_seq "
-        "FROM p_messages_v4 LIMIT 1",
+        f"INSERT INTO {name} SELECT stream, 'msg_forged', data, c_session_seq FROM {name} LIMIT 1",
     )
     assert "does not follow from the log" in found.problem
 
@@ -113,7 +121,8 @@ def test_changed_sessions_are_found(tmp_path: Path, statement: str) -> None:
 
 def test_only_what_concerns_the_session_is_told_when_one_is_asked_for(tmp_path: Path) -> None:
     session_id = fill(tmp_path)
-    forge(tmp_path, "UPDATE p_sessions_v5 SET c_title = 'x' WHERE c_title = 'another'")
+    name = table(tmp_path, "sessions")
+    forge(tmp_path, f"UPDATE {name} SET c_title = 'x' WHERE c_title = 'another'")
     with Client(base_dir=tmp_path) as client:
         assert client.audit.verify(session_id=session_id) == []
 
