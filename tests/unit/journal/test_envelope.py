@@ -70,22 +70,3 @@ def test_a_redaction_holds_nothing_beyond_what_is_left() -> None:
 def test_a_kind_without_content_has_nothing_to_redact() -> None:
     with pytest.raises(UsageError):
         Sample().redacted()
-
-
-def test_a_kind_has_one_class_per_version_and_the_newest_is_read() -> None:
-    @payload("unit.versions", version=2)
-    class Newer(Payload, frozen=True, kw_only=True):
-        text: str = ""
-
-    @payload("unit.versions", version=1)
-    class Older(Payload, frozen=True, kw_only=True):
-        text: str = ""
-
-    assert isinstance(decode_payload("unit.versions", 2, b"{}"), Newer)
-    with pytest.raises(UsageError) as caught:
-
-        @payload("unit.versions", version=1)
-        class Another(Payload, frozen=True, kw_only=True):
-            text: str = ""
-
-    assert caught.value.code == "usage.invalid"
