@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import os
 import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -363,3 +365,30 @@ async def test_writes_that_are_all_cancelled_begin_no_transaction(journal) -> No
     assert begun == []
     await journal.append("s1", [Mark()])
     assert len(await journal.read("s1")) == 3
+
+
+async def test_a_directory_in_the_place_of_the_file_is_named(path) -> None:
+    path.mkdir()
+    with pytest.raises(StorageReadOnly) as caught:
+        await SqliteStore(path).open()
+    assert "directory" in str(caught.value)
+
+
+async def test_an_empty_file_whose_log_is_not_is_left_as_it_is(path) -> None:
+    log = path.with_name("journal.db-wal")
+    path.touch()
+    log.write_bytes(b"events that are nowhere else")
+    with pytest.raises(StorageDamaged):
+        await SqliteStore(path).open()
+    assert (path.read_bytes(), log.read_bytes()) == (b"", b"events that are nowhere else")
+
+
+async def test_a_disk_without_room_for_a_file_says_so(path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageFull):
+            await SqliteStore(path).open()
+    await (await Journal(SqliteStore(path)).open()).close()
