@@ -11,10 +11,13 @@ from holdfast.journal import (
     SessionDeleted,
     audit,
     check_chain,
+    encode_redacted,
     export_heads,
     parse_heads,
     verify,
 )
+from holdfast.journal.envelope import digest_payload
+from holdfast.journal.events import EventsRedacted
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note
 
@@ -92,3 +95,17 @@ async def test_a_chain_in_memory_is_checked() -> None:
     assert check_chain(events) == []
     assert check_chain([]) == []
     assert [finding.session_seq for finding in check_chain(events * 2)] != []
+
+
+@pytest.mark.parametrize("left", [encode_redacted(Note(text="content")), b"[", b"{}"])
+@pytest.mark.parametrize("is_covered", [True, False])
+async def test_a_redaction_that_left_content_is_found_whatever_its_note_says(
+    left: bytes, is_covered: bool
+) -> None:
+    async with Journal(MemoryStore()) as journal:
+        await journal.append("s1", [Note(), Note()], must_be_new=True)
+        digests = (digest_payload(left),) if is_covered else ()
+        note = EventsRedacted(numbers=(2,), reason="asked", digests=digests)
+        await journal.store.redact("s1", {2: left}, journal.draft(note))
+        [found] = await verify(journal.store)
+    assert (found.session_seq, found.problem) == (2, "a redacted payload holds content")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import os
 import sqlite3
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from holdfast.errors import (
     StorageDamaged,
     StorageError,
+    StorageFull,
     StorageLocked,
     StorageReadOnly,
     UsageError,
@@ -316,3 +319,76 @@ async def test_a_store_that_is_not_open_gives_no_lease(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as caught:
         await SqliteStore(tmp_path / "journal.db").acquire("s1", "me", 60)
     assert caught.value.code == "storage.failed"
+
+
+async def test_a_full_disk_says_so_and_what_fits_is_stored_after(journal) -> None:
+    writer = writer_of(journal)
+    [(pages,)] = writer.execute("PRAGMA page_count").fetchall()
+    writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+    with pytest.raises(StorageFull) as caught:
+        await journal.append("s1", [Note(text="x" * 50_000)])
+    assert caught.value.code == "storage.full"
+    writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+    await journal.append("s1", [Note(text="x" * 50_000)])
+    assert [event.session_seq for event in await journal.read("s1")] == [1, 2, 3]
+    assert await verify(journal.store) == []
+
+
+async def test_a_schema_whose_names_are_no_text_is_damage(path) -> None:
+    async with Journal(SqliteStore(path)) as opened:
+        await opened.append("s1", [Note()], must_be_new=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET name = CAST(X'ff' AS TEXT), sql = 'CREATE nothing' "
+            "WHERE name = 'events_by_session'"
+        )
+    before = path.read_bytes()
+    with pytest.raises(StorageDamaged) as caught:
+        await SqliteStore(path).open()
+    assert "no text" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+async def test_writes_that_are_all_cancelled_begin_no_transaction(journal) -> None:
+    begun: list[str] = []
+    writer_of(journal).set_trace_callback(begun.append)
+    tasks = [
+        asyncio.create_task(journal.store._writer.run(lambda connection: None)) for _ in range(2)
+    ]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    writer_of(journal).set_trace_callback(None)
+    assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+    assert begun == []
+    await journal.append("s1", [Mark()])
+    assert len(await journal.read("s1")) == 3
+
+
+async def test_a_directory_in_the_place_of_the_file_is_named(path) -> None:
+    path.mkdir()
+    with pytest.raises(StorageReadOnly) as caught:
+        await SqliteStore(path).open()
+    assert "directory" in str(caught.value)
+
+
+async def test_an_empty_file_whose_log_is_not_is_left_as_it_is(path) -> None:
+    log = path.with_name("journal.db-wal")
+    path.touch()
+    log.write_bytes(b"events that are nowhere else")
+    with pytest.raises(StorageDamaged):
+        await SqliteStore(path).open()
+    assert (path.read_bytes(), log.read_bytes()) == (b"", b"events that are nowhere else")
+
+
+async def test_a_disk_without_room_for_a_file_says_so(path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageFull):
+            await SqliteStore(path).open()
+    await (await Journal(SqliteStore(path)).open()).close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from holdfast.sessions import Session
+from holdfast.errors import UsageError
+from holdfast.sessions import Session, make_new_session
 
 
 def test_what_follows_from_a_session_is_worked_out_once_for_each_object(session: Session) -> None:
@@ -21,3 +23,14 @@ def test_what_follows_from_a_session_is_worked_out_once_for_each_object(session:
     renamed = msgspec.structs.replace(session, title="Other")
     assert renamed.derived("shout", shout) == "OTHER"
     assert msgspec.structs.replace(renamed, title="Math Help") == session
+
+
+def test_a_session_begins_like_another_under_a_name_of_its_own() -> None:
+    pattern = make_new_session(title="first", metadata={"kind": "child"}, owner="ann")
+    named = pattern.named("Second one", "ses_of_its_own")
+    assert (named.id, named.created.title) == ("ses_of_its_own", "Second one")
+    assert named.created.slug.startswith("second-one-")
+    assert (named.created.owner, named.created.metadata) == ("ann", {"kind": "child"})
+    for title, session_id in (("x", "system"), ("x" * 100_000, "ses_other")):
+        with pytest.raises(UsageError):
+            pattern.named(title, session_id)

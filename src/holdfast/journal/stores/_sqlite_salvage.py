@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, StorageDamaged
+from holdfast.errors import StorageDamaged
 from holdfast.journal.envelope import GENESIS, Event, digest_payload, hash_chain, make_header
 from holdfast.journal.store import Finding, MendReport
 from holdfast.journal.stores import _sqlite_file as file
@@ -140,10 +140,7 @@ def _count_good(sound: sqlite3.Connection, stream: int) -> int:
 def _is_good(event: Event, previous: str) -> bool:
     if not event.is_redacted and digest_payload(event.payload) != event.payload_digest:
         return False
-    try:
-        return hash_chain(previous, make_header(event)) == event.hash
-    except (HoldfastError, ValueError):
-        return False
+    return hash_chain(previous, make_header(event)) == event.hash
 
 
 def _remove(path: Path) -> None:
