@@ -40,7 +40,7 @@ async def test_turns_beyond_the_places_wait_in_order(narrow: None) -> None:
     gate.set()
     await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_S)
     assert begun == [0, 1, 2, 4, 5]
-    assert places._take == 0
+    assert places._taken == 0
 
 
 async def test_a_place_that_comes_with_the_cancellation_goes_to_the_next(narrow: None) -> None:
@@ -54,7 +54,7 @@ async def test_a_place_that_comes_with_the_cancellation_goes_to_the_next(narrow:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.wait_for(after, WAIT_S)
-    assert places._take == 2
+    assert places._taken == 2
 
 
 @pytest.mark.parametrize("is_roomy", (True, False))
