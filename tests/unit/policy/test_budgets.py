@@ -37,6 +37,18 @@ def test_reload_changes_limits_and_keeps_what_was_spent(ledger: BudgetLedger) ->
     assert ledger.left("run") == Left(tokens=35)
 
 
+def test_new_limits_of_a_scope_in_use_keep_what_it_spent_and_holds(ledger: BudgetLedger) -> None:
+    ledger.settle(ledger.reserve("run", Amount(tokens=20)), Amount(tokens=15))
+    ledger.reserve("run", Amount(tokens=10))
+    ledger.limit("run", Budget(max_tokens=30))
+    assert (ledger.spent("run"), ledger.reserved("run")) == (Amount(tokens=15), Amount(tokens=10))
+    assert ledger.left("run") == Left(tokens=5, cost_pico_usd=10**12)
+    ledger.close("run")
+    assert not ledger.is_open("run")  # unlike opening it again, it is used only once
+    with pytest.raises(UsageError):
+        ledger.limit("run", Budget())
+
+
 def test_limit_below_what_was_spent_refuses_and_leaves_nothing(ledger: BudgetLedger) -> None:
     ledger.open("session", Budget(max_tokens=10))
     assert ledger.left("run") == Left(tokens=0)

@@ -23,6 +23,7 @@ from holdfast.policy import (
     load_policies,
 )
 from holdfast.policy.approvals import APPROVALS, Approval, ApprovalBook, Vote, seal
+from holdfast.policy.budgets import Amount, Left
 from holdfast.policy.commands import classify_argv
 from holdfast.policy.events import ApprovalAnswered
 from holdfast.policy.file_events import make_violation
@@ -158,6 +159,17 @@ async def test_run_that_held_nothing_releases_nothing() -> None:
         budget = SharedBudget(journal, "north", Budget(max_calls=1), owner="me")
         await budget.release_run("run_x")
         assert await journal.read_last_seq() == 0
+
+
+async def test_what_any_process_spent_or_holds_is_not_left_to_the_tenant() -> None:
+    async with Journal(MemoryStore(projections=(TENANTS,))) as journal:
+        here = SharedBudget(journal, "north", Budget(max_tokens=100), owner="me")
+        there = SharedBudget(journal, "north", Budget(max_tokens=100), owner="you")
+        await there.settle(await there.reserve("run_1", Amount(tokens=40)), Amount(tokens=30))
+        await there.reserve("run_2", Amount(tokens=20))
+        assert await here.left() == Left(tokens=50)
+        other = SharedBudget(journal, "south", Budget(max_tokens=100), owner="me")
+        assert await other.left() == Left(tokens=100)
 
 
 async def test_answer_that_settled_an_approval_is_found_in_the_journal() -> None:

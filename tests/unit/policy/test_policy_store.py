@@ -10,6 +10,7 @@ from holdfast.errors import PolicyInvalid
 from holdfast.journal import SYSTEM_SESSION, Journal, MemoryStore
 from holdfast.policy import CallRequest, PolicyStore, decide
 from holdfast.policy.file_events import PolicyReloadRequested, make_violation
+from holdfast.settings import UnvouchedSettings
 
 REQUEST = CallRequest(permission="bash", targets=("ls",), target_kind="command", default="allow")
 
@@ -142,6 +143,57 @@ async def test_wrong_candidate_changes_nothing(folder, tmp_path_factory):
     with pytest.raises(PolicyInvalid):
         await store.watch_candidate(other)
     assert store.shadow is None
+
+
+async def test_candidate_is_read_again_with_a_reload(folder, journal, tmp_path_factory):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    other = tmp_path_factory.mktemp("candidate")
+    (other / "tools.yaml").write_text("agents: {a: {allowed_tools: [read]}}\n")
+    first = await store.watch_candidate(other)
+    (other / "tools.yaml").write_text("agents: {a: {allowed_tools: [bash]}}\n")
+    assert (await store.reload()).is_accepted
+    assert store.shadow.version != first.version
+    assert store.shadow.watch(REQUEST, judge(store.bundle), agent="a") is None
+
+
+async def test_candidate_that_became_wrong_is_told_and_the_last_good_one_goes_on(
+    folder, journal, tmp_path_factory
+):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    other = tmp_path_factory.mktemp("candidate")
+    (other / "tools.yaml").write_text("agents: {a: {allowed_tools: [read]}}\n")
+    good = await store.watch_candidate(other)
+    (other / "tools.yaml").write_text("agents: [\n")
+    assert (await store.reload(asked_by="test")).is_accepted
+    _, rejected, loaded = await facts(journal)
+    assert (rejected.kind, loaded.kind) == ("policy.rejected", "policy.loaded")
+    assert (rejected.directory, rejected.asked_by) == (str(other), "test")
+    assert rejected.kept_version == store.shadow.version == good.version
+    assert "tools.yaml:2" in rejected.mistakes[0]
+    assert store.shadow.watch(REQUEST, judge(store.bundle), agent="a").after == "deny"
+
+
+async def test_policies_that_a_command_could_have_made_are_refused_until_vouched_for(tmp_path):
+    folder = tmp_path / "work" / "policies"
+    folder.parent.mkdir()
+    unvouched = UnvouchedSettings(tmp_path / "state", folders=[folder])
+    store = PolicyStore(folder, unvouched=unvouched)
+    before = await store.load()
+    gap = unvouched.begin([str(folder.parent)])
+    folder.mkdir()
+    (folder / "tools.yaml").write_text("agents: {a: {allowed_tools: []}}\n")
+    gap.end()
+    done = await store.reload()
+    assert not done.is_accepted
+    assert f"holdfast config trust {folder}" in done.mistakes[0]
+    assert store.bundle is before
+    with pytest.raises(PolicyInvalid, match="could have made it"):
+        await PolicyStore(folder, unvouched=unvouched).load()
+    assert unvouched.accept(folder)
+    assert (await store.reload()).is_accepted
+    assert judge(store.bundle).action == "deny"
 
 
 async def test_refusal_by_the_ceiling_is_a_violation(folder):
