@@ -48,7 +48,7 @@ async def test_who_stays_sees_what_waits_and_then_how_it_goes_on(tmp_path: Path)
     words = ("-m", "holdfast", "workflows", "run", "letter.yaml", "--park", "--stay")
     async with Terminal(*words, home=tmp_path, environment=environment) as terminal:
         await terminal.sees("write waits. Answer: holdfast approvals approve")
-        await terminal.sees("It goes on as soon as somebody has answered.")
+        await terminal.sees("It goes on as soon as an approver has answered.")
         assert not (tmp_path / "a.txt").exists()
         async with AsyncClient(state) as client:
             [question] = await client.approvals.questions()

@@ -80,12 +80,13 @@ async def test_the_log_beside_a_file_is_mended_with_it(path: Path, tmp_path: Pat
     [
         f"UPDATE events SET payload = X'7b7d' WHERE {OF_S1} AND session_seq = 3",
         f"UPDATE events SET run_id = 'forged' WHERE {OF_S1} AND session_seq = 3",
+        f"UPDATE events SET kind = X'ff' WHERE {OF_S1} AND session_seq = 3",
         f"UPDATE events SET kind = CAST(X'ff' AS TEXT) WHERE {OF_S1} AND session_seq = 3",
         f"UPDATE events SET time = 9e999 WHERE {OF_S1} AND session_seq = 3",
         f"UPDATE events SET version = 'two' WHERE {OF_S1} AND session_seq = 3",
         f"DELETE FROM events WHERE {OF_S1} AND session_seq = 3",
     ],
-    ids=["payload", "header", "no text", "infinite", "no number", "gap"],
+    ids=["payload", "header", "bytes", "no text", "infinite", "no number", "gap"],
 )
 async def test_a_session_is_kept_up_to_the_first_event_that_does_not_fit(
     path: Path, statement: str

@@ -48,6 +48,8 @@ def salvage(path: Path, clock: Clock) -> MendReport:
             file.open_exclusively(fresh) as sound,
         ):
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
+            # A text that became bytes is copied as it is, and read as text again.
+            sound.text_factory = damaged.text_factory
             for table in ("streams", "events", "blobs"):
                 _copy_rows(damaged, sound, table)
             _name_streams(damaged, sound)
