@@ -15,7 +15,7 @@ from holdfast.journal import Journal, MemoryStore, SqliteStore
 from holdfast.sessions import SESSION_PROJECTIONS, Session, SessionManager
 from holdfast.sessions.events import SessionArchived
 from holdfast.testing import FakeClock
-from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue, leases
 
 
 class FullOnce(MemoryStore):
@@ -37,7 +37,10 @@ class FullOnce(MemoryStore):
         return super().renew(held, owner, ttl_s)
 
 
-async def test_the_thread_tries_again_when_a_renewal_fails() -> None:
+async def test_the_thread_tries_again_when_a_renewal_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "_LOOK_AT_CLOCK_S", 0.1)  # more often than it renews
     store = FullOnce()
     async with Journal(store) as journal:
         keeper = LeaseKeeper(journal, ttl_s=3.0)
