@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BudgetExceeded, UsageError
-from holdfast.policy.budgets import NOTHING, Amount, Budget, BudgetLedger, Left
+from holdfast.policy.budgets import NOTHING, Amount, Budget, BudgetLedger, Left, choose_stricter
 
 
 @pytest.fixture
@@ -47,6 +47,14 @@ def test_new_limits_of_a_scope_in_use_keep_what_it_spent_and_holds(ledger: Budge
     assert not ledger.is_open("run")  # unlike opening it again, it is used only once
     with pytest.raises(UsageError):
         ledger.limit("run", Budget())
+
+
+def test_of_two_budgets_the_smaller_limits_hold_and_either_may_refuse_unknown_prices() -> None:
+    lax = Budget(max_tokens=10, max_cost_usd=5, on_unknown_price="ignore")
+    strict = Budget(max_tokens=20, max_cost_usd=1, on_unknown_price="refuse")
+    both = choose_stricter(lax, strict)
+    assert (both.max_tokens, both.max_cost_usd, both.on_unknown_price) == (10, 1, "refuse")
+    assert choose_stricter(Budget(), Budget()) == Budget()
 
 
 def test_limit_below_what_was_spent_refuses_and_leaves_nothing(ledger: BudgetLedger) -> None:

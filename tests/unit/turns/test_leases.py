@@ -15,7 +15,42 @@ from holdfast.journal import Journal, MemoryStore, SqliteStore
 from holdfast.sessions import SESSION_PROJECTIONS, Session, SessionManager
 from holdfast.sessions.events import SessionArchived
 from holdfast.testing import FakeClock
-from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
+from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue, leases
+
+
+class FullOnce(MemoryStore):
+    """A store that cannot renew the first time it is asked to, and notes the next time."""
+
+    def __init__(self) -> None:
+        super().__init__(projections=SESSION_PROJECTIONS)
+        self.is_full = threading.Event()
+        self.has_failed = threading.Event()
+        self.has_renewed = threading.Event()
+
+    def renew(self, held: Any, owner: str, ttl_s: float) -> Any:
+        if self.is_full.is_set():
+            self.is_full.clear()
+            self.has_failed.set()
+            raise StorageFull(path="journal.db")
+        if self.has_failed.is_set() and held:
+            self.has_renewed.set()
+        return super().renew(held, owner, ttl_s)
+
+
+async def test_the_thread_tries_again_when_a_renewal_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "_LOOK_AT_CLOCK_S", 0.1)  # more often than it renews
+    store = FullOnce()
+    async with Journal(store) as journal:
+        keeper = LeaseKeeper(journal, ttl_s=3.0)
+        session = await SessionManager(journal, keeper).create_session("held")
+        lease = await keeper.acquire(session.id)
+        assert lease is not None
+        store.is_full.set()
+        assert await asyncio.to_thread(store.has_renewed.wait, 30)
+        assert keeper.still_holds(lease)
+        keeper.close()
 
 
 async def test_a_lease_has_one_holder_and_a_new_epoch_each_time(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.sessions import Session, SessionManager
+from holdfast.ids import make_id
+from holdfast.sessions import Session, SessionManager, compose
 from holdfast.turns import Outcome, Turn, TurnCompleted, TurnQueue, slots
 from holdfast.turns.slots import TurnSlots, count_places
 
@@ -100,6 +101,26 @@ async def test_a_run_inside_another_one_needs_no_place(
     run = await queue.submit(session.id)
     ended = await asyncio.wait_for(queue.run(run.id, outer), WAIT_S)
     assert ended.result == {"child": "completed"}
+
+
+async def test_a_run_that_is_executed_at_once_inside_another_one_needs_no_place(
+    monkeypatch: pytest.MonkeyPatch, queue: TurnQueue, manager: SessionManager, session: Session
+) -> None:
+    monkeypatch.setattr(slots, "count_places", lambda: 1)
+    below = await manager.create_session("Inner")
+
+    async def inner(turn: Turn) -> Outcome:
+        return TurnCompleted()
+
+    async def outer(turn: Turn) -> Outcome:
+        message = compose(below.id, "user", "hello", 0.0)
+        ended = await queue.execute(below.id, message, inner, run_id=make_id("run"), is_new=True)
+        return TurnCompleted(result={"child": ended.status})
+
+    message = compose(session.id, "user", "hello", 0.0)
+    for _ in range(2):  # the one place was given back
+        work = queue.execute(session.id, message, outer, run_id=make_id("run"), is_new=True)
+        assert (await asyncio.wait_for(work, WAIT_S)).result == {"child": "completed"}
 
 
 def test_places_follow_from_what_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
