@@ -20,6 +20,8 @@ from holdfast.tools import ToolContext
 
 TESTS = Path(__file__).parents[1]
 ELSEWHERE = {
+    "identity.": "unit/server/test_tenants.py",
+    "webhook.": "unit/webhooks/test_webhooks.py",
     "policy.violation": "unit/policy/test_policy_store.py",
     "loop.": "behaviour/loop/test_loop.py",
     "plan.": "behaviour/loop/test_loop.py",
