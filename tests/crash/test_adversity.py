@@ -307,7 +307,7 @@ async def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "journal.db.new").write_text("left behind by somebody who was killed")
     await make(path)
     assert await events_of(path) == 3
-    assert names_in(tmp_path) == ["journal.db"]
+    assert names_in(tmp_path) == ["journal.db", "journal.db-state"]
 
 
 async def test_pages_of_noise_are_named_when_they_are_read(tmp_path: Path) -> None:

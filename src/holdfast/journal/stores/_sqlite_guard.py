@@ -56,7 +56,8 @@ class FileGuard:
         if handle is None:
             return
         try:
-            with contextlib.suppress(BlockingIOError):
+            # Another process has it open, or the file is gone: then nothing is vouched for.
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not self._has_log():
                     _write(handle, self._look())
