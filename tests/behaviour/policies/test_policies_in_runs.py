@@ -387,7 +387,11 @@ async def test_filtered_commands_reach_what_policies_and_the_agents_rules_allow(
         tool_call("bash", command=f"{ask} http://kept.test/", description="c"),
         "done",
     )
-    rules = [*EVERYTHING, {"permission": "network", "pattern": "kept.test", "action": "deny"}]
+    rules = [
+        *EVERYTHING,
+        {"permission": "egress", "action": "allow"},
+        {"permission": "network", "pattern": "kept.test", "action": "deny"},
+    ]
     async with place.client(**{"network.allow_net": True}) as client:
         agent = Agent("w", permission=rules, model=model, sandbox="filtered")
         await client.runs.execute(agent, "", "go")

@@ -13,7 +13,7 @@ from holdfast import Agent, AsyncClient, Client, tool
 from holdfast.agents import HandoffInput, HandoffPayload, transfer_to, transform
 from holdfast.client.channel import LocalChannel
 from holdfast.client.namespaces.state import StateNamespace
-from holdfast.errors import NotFound, NotPermitted, PermissionDenied, StateConflict, UsageError
+from holdfast.errors import NotFound, NotPermitted, StateConflict, UsageError
 from holdfast.operations import Caller
 from holdfast.orchestration.workflows import Workflow
 from holdfast.settings import load_settings
@@ -102,24 +102,26 @@ async def test_tenants_do_not_meet(tmp_path: Path) -> None:
         assert await blue.state.get("user/x") is None
 
 
-async def test_callers_need_a_scope_and_reach_no_other_user(tmp_path: Path) -> None:
+async def test_callers_from_elsewhere_need_the_scope_and_that_of_all_sessions(
+    tmp_path: Path,
+) -> None:
+    # An address can name any session: until each is held against its owner, all or nothing.
     async with AsyncClient(tmp_path) as client:
         await client.state.set("user:bob/x", "bob's")
-        reader = Caller(tenant="local", subject="ann", scopes=frozenset({"state:read"}))
-        state: StateNamespace[Any] = StateNamespace(LocalChannel(client._runtime, reader))
-        assert await state.get("user/x") is None
-        with pytest.raises(PermissionDenied):
-            await state.get("user:bob/x")
-        with pytest.raises(NotPermitted):
-            await state.set("user/x", 1)
-        writer = Caller(tenant="local", subject="ann", scopes=frozenset({"state:*"}))
-        state = StateNamespace(LocalChannel(client._runtime, writer))
-        await state.set("user/x", 1)
+
+        def ask_as(*scopes: str) -> StateNamespace[Any]:
+            caller = Caller(tenant="local", subject="ann", scopes=frozenset(scopes))
+            return StateNamespace(LocalChannel(client._runtime, caller))
+
+        for lacking in (ask_as("state:*"), ask_as("sessions:all")):
+            with pytest.raises(NotPermitted):
+                await lacking.get("user/x")
+            with pytest.raises(NotPermitted):
+                await lacking.set("user/x", 1)
+        everyone = ask_as("state:*", "sessions:all")
+        await everyone.set("user/x", 1)
         assert await client.state.get("user:ann/x") == 1
-        scopes = frozenset({"state:read", "sessions:all"})
-        everyone = Caller(tenant="local", subject="eve", scopes=scopes)
-        state = StateNamespace(LocalChannel(client._runtime, everyone))
-        assert await state.get("user:bob/x") == "bob's"
+        assert await everyone.get("user:bob/x") == "bob's"
 
 
 async def test_a_tool_reaches_the_scopes_of_its_run(tmp_path: Path) -> None:
