@@ -153,8 +153,9 @@ def hand_off(directory: str) -> None:
 async def _delegate(directory: str) -> None:
     async with opened(directory, worker(Ledger(directory))) as client:
         orchestrator = await client.runs.orchestrator(run_id="job")
+        boss_in_code = Agent("boss", permission=[{"permission": "*", "action": "allow"}])
         for one in ONE:
-            result = await orchestrator.delegate_task(Agent("boss"), "worker", one, ABOVE)
+            result = await orchestrator.delegate_task(boss_in_code, "worker", one, ABOVE)
             assert result.response == f"report: {one}", result
 
 
