@@ -178,6 +178,8 @@ def test_an_interrupt_while_running_ends_with_130(tmp_path: Path) -> None:
     git = tmp_path / "bin" / "git"
     git.write_text(f"#!/bin/sh\necho x > {started}\nexec cat {never}\n", encoding="utf-8")
     git.chmod(0o755)
+    # A run in the background hands an ignored SIGINT on to what it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "doctor"],
         stdout=subprocess.PIPE,
@@ -186,6 +188,7 @@ def test_an_interrupt_while_running_ends_with_130(tmp_path: Path) -> None:
         cwd=tmp_path,
         start_new_session=True,
     )
+    signal.signal(signal.SIGINT, before)
     with open(started, encoding="utf-8") as waiting:
         waiting.read()
     # As a terminal does on Ctrl-C: to the program and to what it started.
