@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import queue
 import threading
 from collections import deque
@@ -123,6 +124,10 @@ class ToolThreads(msgspec.Struct, kw_only=True, eq=False):
 def share_threads() -> ToolThreads:
     """Return the pool of this process, made with the first call; its threads come with its jobs."""
     return ToolThreads()
+
+
+# A fork copies the pool without its threads: what a child puts into it would wait for ever.
+os.register_at_fork(after_in_child=share_threads.cache_clear)
 
 
 class _Job:
