@@ -89,7 +89,7 @@ class EndpointMemory:
         """Remember how the model calls tools."""
         self._update(base_url, model, tool_mode=mode)
 
-    def schema_way(self, base_url: str, model: str) -> SchemaWay | None:
+    def find_schema_way(self, base_url: str, model: str) -> SchemaWay | None:
         """Return how answers of a schema were got, or None."""
         entry = self._find(base_url, model)
         for way in ("responses", "chat", "prompted"):
@@ -101,7 +101,7 @@ class EndpointMemory:
         """Remember how answers of a schema are got."""
         self._update(base_url, model, schema_way=way)
 
-    def context_window(self, base_url: str, model: str) -> int:
+    def find_window(self, base_url: str, model: str) -> int:
         """Return how many tokens the server said that it takes; 0 where it said nothing."""
         return self._find(base_url, model).context_window
 

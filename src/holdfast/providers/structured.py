@@ -55,7 +55,7 @@ class StructuredOutputModel(ModelWrapper):
                 async for delta in plain:
                     yield delta
             return
-        known = self._memory.schema_way(*self._place)
+        known = self._memory.find_schema_way(*self._place)
         tries = self._list_tries(known)
         spent: TokenUsage | None = None
         asked, before = request, ""

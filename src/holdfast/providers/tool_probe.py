@@ -203,7 +203,7 @@ class ProbedToolModel(ModelWrapper):
     async def _learn_window(self, find_window: FindWindow) -> None:
         self._find_window = None
         place = (self._base_url, self.inner.info.model)
-        self._window = self._memory.context_window(*place)
+        self._window = self._memory.find_window(*place)
         if not self._window:
             self._window = await find_window(*place)
             if self._window:

@@ -49,10 +49,10 @@ async def test_an_api_that_ignores_the_schema_is_left_for_one_that_obeys(tmp_pat
     responses, chat = ScriptedModel("About five."), ScriptedModel('{"n": 5}', '{"n": 6}')
     model = make(memory, responses=responses, chat=chat)
     assert (await answer(model)).text == '{"n": 5}'
-    assert memory.schema_way(URL, "scripted") == "chat"
+    assert memory.find_schema_way(URL, "scripted") == "chat"
     assert (await answer(model)).text == '{"n": 6}'
     assert len(responses.requests) == 1, "what was found out is remembered"
-    assert EndpointMemory(tmp_path / "e.json").schema_way(URL, "scripted") == "chat"
+    assert EndpointMemory(tmp_path / "e.json").find_schema_way(URL, "scripted") == "chat"
 
 
 async def test_where_no_api_obeys_the_schema_is_said_in_words_and_repaired() -> None:
@@ -65,7 +65,7 @@ async def test_where_no_api_obeys_the_schema_is_said_in_words_and_repaired() -> 
     assert inner.requests[0].output_schema is None
     assert "no valid JSON" in inner.requests[1].messages[-1].text
     assert "does not fit" in inner.requests[2].messages[-1].text
-    assert memory.schema_way(URL, "scripted") == "prompted"
+    assert memory.find_schema_way(URL, "scripted") == "prompted"
 
 
 async def test_a_refused_schema_is_no_failure_of_the_call() -> None:
@@ -82,7 +82,7 @@ async def test_a_way_that_stops_working_is_left() -> None:
     model = make(memory, responses=ScriptedModel("Five."), chat=ScriptedModel('{"n": 5}'))
     deltas = await collect(model)
     assert [type(delta) for delta in deltas[-2:]] == [Restarted, Finished], "it was shown"
-    assert memory.schema_way(URL, "scripted") == "chat"
+    assert memory.find_schema_way(URL, "scripted") == "chat"
 
 
 async def test_what_was_found_out_long_ago_is_found_out_again() -> None:
@@ -91,7 +91,7 @@ async def test_what_was_found_out_long_ago_is_found_out_again() -> None:
     memory.set_schema_way(URL, "scripted", "prompted")
     memory.set_tool_mode(URL, "scripted", "prompted")
     clock.advance(8 * 86_400)
-    assert memory.schema_way(URL, "scripted") is None
+    assert memory.find_schema_way(URL, "scripted") is None
     assert memory.tool_mode(URL, "scripted") is None
     assert memory.tool_mode(URL, "scripted", even_old=True) == "prompted"
     memory.set_schema_way(URL, "scripted", "chat")
@@ -115,7 +115,7 @@ async def test_calls_cut_answers_and_last_tries_come_as_they_are() -> None:
     assert (await answer(make(memory, chat=ScriptedModel(cut)))).stop_reason == "length"
     inner = ScriptedModel("no", "no", "never")
     assert (await answer(make(memory, inner=inner, chat=ScriptedModel("no")))).text == "never"
-    assert memory.schema_way(URL, "scripted") is None
+    assert memory.find_schema_way(URL, "scripted") is None
 
 
 async def test_tokens_of_every_try_are_counted() -> None:
