@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
+from holdfast.errors import MissingExtra
 from holdfast.memory import index_cache
-from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder
+from holdfast.memory.embedder import (
+    MemoryEmbedder,
+    NoEmbedder,
+    TokenEmbedder,
+    UnreadyEmbedder,
+)
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import (
     Former,
@@ -70,6 +76,7 @@ class Searcher:
         self._rerank_within_s = rerank_within_s
         self._clock = clock
         self._indexes = IndexCache(storage)
+        self._is_told = False
 
     async def search(
         self,
@@ -84,6 +91,7 @@ class Searcher:
 
         An embedder that fails costs its part of the score, not the search.
         """
+        self._say_what_is_missing()
         is_late = self._timer()
         cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
         async with cached.lock:
@@ -112,6 +120,16 @@ class Searcher:
     def clear_indexes(self) -> None:
         """Drop what is kept in memory."""
         self._indexes.clear()
+
+    def _say_what_is_missing(self) -> None:
+        """Say once that meaning is not looked at, and what to install for it."""
+        missing = self._embedder.missing if isinstance(self._embedder, NoEmbedder) else None
+        if self._embedder.model_id and not index_cache.has_numpy():
+            missing = MissingExtra(what="Search by meaning", package="numpy", extra="memory")
+        if missing is not None and not self._is_told:
+            effect = "Memories are found by their words, not by their meaning."
+            _log.warning("memory.by_words_only", effect=effect, next_step=missing.hint)
+        self._is_told = True
 
     def _timer(self) -> Callable[[], bool]:
         """Return what says whether the time for a search that begins now is over."""
