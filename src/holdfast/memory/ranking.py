@@ -86,9 +86,10 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ran
     parts["session"] = weights.session * _score_session_best(table, base)
     parts["importance"] = weights.importance * (table.column("importance") - np.float32(0.5))
     parts["recency"] = weights.recency * _score_recency(table, query.now, weights)
+    is_far = ~_is_related(table, context, cosine, near)
+    parts["unrelated"] = np.float32(weights.unrelated) * is_far
     total = base + _sum(parts[name] for name in _LATER)
-    fits = allowed & _is_related(table, context, cosine, near)
-    best = _select_best(fits, total, query.limit)
+    best = _select_best(allowed, total, query.limit)
     return Ranking(
         places=table.places.take(best),
         totals=total.take(best),
@@ -101,7 +102,7 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ran
     )
 
 
-_LATER = ("neighbours", "session", "importance", "recency")
+_LATER = ("neighbours", "session", "importance", "recency", "unrelated")
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ def _select_candidates(index: VectorIndex, mask: Flags, query: Query, found: Int
         everybody = np.ones(other.count, np.bool_)
         rows = other.column("row")[other.nearest(vector, everybody, wanted)]
         chosen[index.positions(rows)] = True
+    if np.count_nonzero(chosen[:-1] & mask) < query.limit:
+        chosen[np.flatnonzero(mask)[-query.limit :]] = True  # the newest, so that none is missing
     some = np.flatnonzero(chosen[:-1])
     for _ in range(2):
         beside = np.concatenate([index.previous.take(some), index.following.take(some)])

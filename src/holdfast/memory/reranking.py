@@ -41,7 +41,9 @@ def rerank(
     What is beyond the candidates keeps its score. If time is over before the texts are
     read, or has run out when they are, the first ranking is returned as it is.
     """
-    count = min(rules.candidates, len(first.places))
+    # What has nothing to do with the query stands last, and stays there.
+    related = int(np.count_nonzero(first.parts["unrelated"] >= 0))
+    count = min(rules.candidates, related)
     if not count or query.is_late():
         return first
     places = first.places[:count]

@@ -107,6 +107,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the best score in the same session."""
     importance: float = 0.2
     recency: float = 0.0
+    unrelated: float = -4.0
+    """For what has neither word nor meaning in common: below everything that has."""
     half_life_s: float = 30 * 86_400.0
     reranking: Reranking = Reranking()
     """How the best are ranked again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import functools
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,9 @@ def rank_by_words(
     hits = {hit.row: hit for hit in query.hits if hit.row in index.rows}
     rows = _select_rows(index, hits)
     allowed = {row for row in rows if allows(index.rows[row])}
+    if len(allowed) < query.limit and len(rows) < len(index.rows):
+        newest = sorted(index.rows, reverse=True)
+        allowed.update(itertools.islice((r for r in newest if allows(index.rows[r])), query.limit))
     found = {row: hit for row, hit in hits.items() if row in allowed}
     spread_own = _make_spread(hit.own for hit in found.values())
     spread_context = _make_spread(hit.context for hit in found.values())
@@ -73,7 +77,10 @@ def rank_by_words(
         base[row] = score + sum(lexical.get(row, ()))
     best = _find_session_best(index, base)
     ranked = []
-    for row in _find_related(index, found, allowed):
+    related = _find_related(index, found, allowed)
+    # Fewer than are wanted only where nothing is left.
+    others = sorted(allowed - related) if len(related) < query.limit else []
+    for row in (*sorted(related), *others):
         one = index.rows[row]
         own, context = lexical.get(row, (0.0, 0.0))
         parts = {
@@ -86,6 +93,7 @@ def rank_by_words(
             "session": weights.session * best.get(one.session_id, 0.0),
             "importance": weights.importance * (one.importance - 0.5),
             "recency": _score_recency(one.created, query.now, weights),
+            "unrelated": 0.0 if row in related else weights.unrelated,
         }
         candidate = _Candidate(row, {}, spoken[row], then[row])
         candidate.add(parts)
@@ -102,7 +110,8 @@ def rerank_by_words(
     lookup: SearchLookup,
 ) -> list[_Candidate]:
     """Return the ranking with its best ones in a better order, by the types of answers."""
-    some = first[: rules.candidates]
+    # What has nothing to do with the query stands last, and stays there.
+    some = [one for one in first[: rules.candidates] if not one.parts["unrelated"]]
     if not some or query.is_late():
         return first
     passages = lookup.passages([one.row for one in some], "")
@@ -164,15 +173,13 @@ def _list_beside(index: WordIndex, row: int) -> list[int]:
     return [one for one in beside if one is not None and one in index.rows]
 
 
-def _find_related(
-    index: WordIndex, found: dict[int, LexicalHit], allowed: set[int]
-) -> Iterable[int]:
+def _find_related(index: WordIndex, found: dict[int, LexicalHit], allowed: set[int]) -> set[int]:
     """Return what holds a word of the query, and what stands beside such a turn."""
     is_hit = {row for row, hit in found.items() if hit.context > 0}
     beside = {one for row in is_hit for one in _list_beside(index, row)}
     # `following` names only the newest of several replies; the others know whom they follow.
     replies = {row for row in allowed if index.rows[row].previous in is_hit}
-    return sorted((is_hit | beside | replies) & allowed)
+    return (is_hit | beside | replies) & allowed
 
 
 def _make_spread(values: Iterable[float]) -> Callable[[float], float]:

@@ -175,7 +175,7 @@ async def test_the_settings_choose_and_changing_them_embeds_anew(
         async with AsyncClient(tmp_path) as client:
             await client.memory.reindex()
             assert (await client.memory.stats()).vectors == {"openai:some-model/64": 1}
-            (entry,) = await client.search_memory(session.id, "dawn")
+            (entry, *_) = await client.search_memory(session.id, "dawn")
             assert entry.parts is not None and entry.parts.cosine is not None
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
     async with AsyncClient(tmp_path) as client:
@@ -242,7 +242,7 @@ async def test_without_a_key_memory_goes_on_by_words_and_vectors_follow_with_the
         session = await client.create_session("talk")
         kept = await client.store_memory(session.id, "the harbour opens at dawn")
         gone = await client.store_memory(session.id, "the pier is closed")
-        (entry,) = await client.search_memory(session.id, "dawn")
+        (entry, *_) = await client.search_memory(session.id, "dawn")
         assert entry.id == kept and await client.memory.get(gone)
         assert len(await client.memory.list(session.id)) == 2
         assert await client.memory.forget([gone]) == [gone]
