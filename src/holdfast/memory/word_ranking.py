@@ -14,6 +14,8 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.memory.answer_types import classify_expected_answer, speaks_to_other
 from holdfast.memory.entry import ScoreParts
 from holdfast.memory.storage import IndexRow, LexicalHit, MemoryFilter, SearchLookup
@@ -137,7 +139,7 @@ def make_scores(ranked: Sequence[_Candidate], limit: int) -> Scores:
     return Scores(
         rows=[one.row for one in some],
         scores=[one.total for one in some],
-        parts=[ScoreParts(**one.parts) for one in some],
+        parts=[msgspec.convert(one.parts, ScoreParts) for one in some],
     )
 
 
