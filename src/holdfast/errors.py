@@ -238,7 +238,7 @@ class ExpressionInvalid(UsageError):
 
     code = "expression.invalid"
     message = "The expression {text!r} does not work: {detail}."
-    next_step = "See docs/reference/workflows.md for what an expression may hold."
+    next_step = "Correct it; `holdfast workflows validate FILE` checks all expressions of a file."
 
 
 class InvalidId(UsageError):

@@ -305,6 +305,12 @@ class MemorySettings(_Section):
         description="Most tokens of memories that are put before an agent with each request; "
         "0 shows none.",
     )
+    recall_scope: Annotated[Literal["session", "project", "user", "global"], AnyCase] = Field(
+        default="project",
+        description="How far memories come from that are put before an agent: only of its "
+        "`session`, also of its `project`, also of the `user` in all projects, also of everyone "
+        "(`global`).",
+    )
     remember_conversations: RememberScope = Field(
         default="off",
         description="Store every turn of a conversation as a memory, found by this `session`, "
