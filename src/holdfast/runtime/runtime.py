@@ -30,7 +30,7 @@ from holdfast.journal import (
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
-from holdfast.runs import CHILDREN, Budgets, Confinement
+from holdfast.runs import CHILDREN, Budgets, Confinement, MessageFiles
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
@@ -280,6 +280,7 @@ class Runtime:
                 tenant=self.tenant,
                 most_state_bytes=settings.state.max_value_bytes,
             ),
+            files=MessageFiles(self.artifacts),
         )
         self.hand_calls = HandCallService(
             self.sessions, self.turns, self.runs, self.agents, self.toolbox

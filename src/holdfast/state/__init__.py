@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.state.environment import StateAction as StateAction
     from holdfast.state.environment import StateEnvironment as StateEnvironment
     from holdfast.state.environment import StateOwner as StateOwner
+    from holdfast.state.environment import Taint as Taint
     from holdfast.state.events import StateChanged as StateChanged
     from holdfast.state.events import StateConflicted as StateConflicted
     from holdfast.state.events import ToolStateSet as ToolStateSet
@@ -51,7 +52,7 @@ else:
             "conflicts": "STRATEGIES ConflictCase Resolver",
             "entry": "StateChange StateEntry StatePage StateSnapshot",
             "environment": "FULL_ACCESS MOST_BYTES NO_TAINT StateAccess StateAction StateEnvironment "
-            "StateOwner",
+            "StateOwner Taint",
             "events": "StateChanged StateConflicted ToolStateSet",
             "manager": "StateManager",
             "schema": "StateSchema",

@@ -25,7 +25,7 @@ from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext, Hooks
 from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import ApprovalTerms, Rights
-from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
+from holdfast.runs import Budgets, Confinement, Instrumentation, MessageFiles, RunServices
 from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.state import (
@@ -152,6 +152,7 @@ def run_services(
     """
     journal = sessions.journal
     confinement = fields.get("confinement") or Confinement()
+    artifacts = _ArtifactsInMemory(journal)
     plain = RunServices(
         sessions=sessions,
         turns=turns,
@@ -164,11 +165,12 @@ def run_services(
         calls=CallEnvironment(
             journal,
             confinement,
-            _ArtifactsInMemory(journal),
+            artifacts,
             ProcessEnvironment(confinement, journal.clock),
             EgressService(journal, confinement, journal.clock),
             journal.clock,
         ),
+        files=MessageFiles(artifacts),
         executor=NoExecutor(),
         clock=journal.clock,
     )
