@@ -24,7 +24,7 @@ from holdfast.messages import (
     has_file,
 )
 from holdfast.sessions import Session
-from holdfast.tools import LABELS_KEY
+from holdfast.tools import LABELS_KEY, redacted_text
 
 if TYPE_CHECKING:
     from holdfast.artifacts import ArtifactActor, ArtifactStore
@@ -100,6 +100,9 @@ class MessageFiles(msgspec.Struct, frozen=True, eq=False):
         actor = make_session_actor(session, self.artifacts.tenant)
         store = (await self.artifacts.opened()).act_for(actor)
         data, unnamed = part.data or b"", f"file-{number}"
+        redactor = store.services.journal.redactor
+        if redactor is not None:
+            data = redacted_text(data, redactor)
         plain = ArtifactOptions(kind="user_input", scope="session")
         try:
             typed = replace(plain, media_type=part.media_type)

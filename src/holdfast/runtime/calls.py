@@ -20,11 +20,12 @@ from holdfast.runs import (
 )
 from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
-from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.state import (
     JournalStateStore,
+    LastChanges,
     ScopedState,
     StateEnvironment,
+    StateLimits,
     StateManager,
     StateOwner,
     StateScope,
@@ -52,6 +53,7 @@ from holdfast.tools import (
 
 _WORKFLOW = "workflow:"
 """What the name begins with under which a workflow stands in a path of agents."""
+_USUAL_LIMITS = StateLimits()
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
 
@@ -69,7 +71,7 @@ class CallEnvironment:
         clock: Clock,
         *,
         tenant: str = "local",
-        most_state_bytes: int = MOST_STATE_BYTES,
+        state_limits: StateLimits = _USUAL_LIMITS,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
@@ -79,7 +81,8 @@ class CallEnvironment:
         self._egress = egress
         self._clock = clock
         self._tenant = tenant
-        self._most_state_bytes = most_state_bytes
+        self._state_limits = state_limits
+        self._last_changes = LastChanges()
         self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -212,7 +215,8 @@ class CallEnvironment:
             origin=Origin(
                 run_id=turn.run.id, agent_path=agent_path, correlation_id=turn.correlation_id
             ),
-            most_bytes=self._most_state_bytes,
+            limits=self._state_limits,
+            last=self._last_changes,
         )
 
 

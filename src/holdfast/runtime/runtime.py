@@ -48,7 +48,7 @@ from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
-from holdfast.runtime.state import StateService
+from holdfast.runtime.state import StateService, read_state_limits
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
@@ -278,7 +278,7 @@ class Runtime:
                 self.egress,
                 self.journal.clock,
                 tenant=self.tenant,
-                most_state_bytes=settings.state.max_value_bytes,
+                state_limits=read_state_limits(settings),
             ),
             files=MessageFiles(self.artifacts),
         )
@@ -302,7 +302,12 @@ class Runtime:
             toolbox=self.toolbox,
         )
         self.state = StateService(
-            self.settings, self.journal, self.hooks.hooks, self.tenant, self._find_session_of_run
+            self.settings,
+            self.journal,
+            self.hooks.hooks,
+            self.tenant,
+            self._find_session_of_run,
+            self._find_owner_of_session,
         )
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
@@ -439,6 +444,10 @@ class Runtime:
     async def _find_session_of_run(self, run_id: str) -> str:
         """Return the session of a run; raises NotFound."""
         return (await self.turns.get(run_id)).session_id
+
+    async def _find_owner_of_session(self, session_id: str) -> str:
+        """Return in whose name a session was begun; raises NotFound."""
+        return (await self.sessions.get_session(session_id)).owner
 
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:

@@ -101,7 +101,8 @@ def memory_state(**fields: Any) -> ScopedState:  # noqa: ANN401 - the fields of 
 
     Any field of its `StateEnvironment` can be given: `memory_state(access=mine)`.
     """
-    journal = Journal(MemoryStore(projections=(STATE,)))
+    clock = fields.get("clock") or SYSTEM
+    journal = Journal(MemoryStore(projections=(STATE,), clock=clock), clock=clock)
     owner = StateOwner(session="test", project="test", agent="test", workflow="test")
     plain: dict[str, Any] = {
         "store": JournalStateStore(journal),

@@ -60,7 +60,9 @@ async def test_a_file_of_a_message_is_an_artifact_and_the_model_sees_its_bytes(t
         assert added.parts[1].url == f"artifact:{kept.id}" and added.parts[1].data is None
         model = ScriptedModel("a pixel")
         await client.execute_agent(Agent("eye", model=model), session.id, "Say.")
-        assert shown_files(model) == [FilePart(media_type="image/png", name="pixel.png", data=PIXEL)]
+        assert shown_files(model) == [
+            FilePart(media_type="image/png", name="pixel.png", data=PIXEL)
+        ]
         written = json.dumps([one.payload.decode() for one in await client.events.list(session.id)])
         assert base64.b64encode(PIXEL).decode()[:40] not in written
 
@@ -132,9 +134,7 @@ async def test_a_model_reads_the_whole_of_an_output_that_was_cut(tmp_path: Path)
         [kept] = (await client.artifacts.list()).items
         address = f"artifact:{kept.id}"
         assert address in str(model.requests[-1].messages)
-        again = ScriptedModel(
-            tool_call("read", file_path=address, offset=20_000, limit=2), "seen"
-        )
+        again = ScriptedModel(tool_call("read", file_path=address, offset=20_000, limit=2), "seen")
         reader = Agent("a", model=again, allowed_tools=["read"])
         await client.execute_agent(reader, session.id, "read it")
         assert "line 19999\n" in again.requests[-1].messages[-1].parts[0].output
