@@ -204,7 +204,9 @@ def share(
             emit(msgspec.to_builtins(grant))
         else:
             link = client.artifacts.share(artifact_id, expires_in_s=_seconds(expires))
-            emit(msgspec.to_builtins(link))
+            # Behind the address of whatever server answers for this state directory.
+            path = f"/v1/artifact-links/{link.token}/content"
+            emit({**msgspec.to_builtins(link), "path": path})
 
 
 @command.command("rm")
