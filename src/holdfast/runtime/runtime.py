@@ -292,6 +292,14 @@ class Runtime:
         """Everything that starts runs of its own, and what looks after the records."""
         sessions, turns, runs = self.sessions, self.turns, self.runs
         self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
+        self.state = StateService(
+            self.settings,
+            self.journal,
+            self.hooks.hooks,
+            self.tenant,
+            self._find_session_of_run,
+            self._find_owner_of_session,
+        )
         self.contexts = ContextService(
             sessions,
             runs=runs,
@@ -300,14 +308,7 @@ class Runtime:
             skills=self.skills,
             memory=self.memory,
             toolbox=self.toolbox,
-        )
-        self.state = StateService(
-            self.settings,
-            self.journal,
-            self.hooks.hooks,
-            self.tenant,
-            self._find_session_of_run,
-            self._find_owner_of_session,
+            state=self.state,
         )
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops

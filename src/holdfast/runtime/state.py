@@ -67,7 +67,7 @@ class StateService:
         self._settings = settings
         self._journal = journal
         self._hooks = hooks
-        self._tenant = tenant
+        self.tenant = tenant
         self._find_session = find_session
         self._find_owner = find_owner
         self.last = LastChanges()
@@ -87,7 +87,7 @@ class StateService:
                 clock=self._journal.clock,
                 hooks=self._hooks,
                 owner=StateOwner(
-                    tenant=self._tenant,
+                    tenant=self.tenant,
                     user=user or _USER,
                     # That of sessions in this workspace.
                     project=make_new_session(

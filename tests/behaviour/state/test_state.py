@@ -290,6 +290,23 @@ def forge(given: HandoffInput) -> HandoffPayload:
     return HandoffPayload(task="x", state={"external_directories": [{"path": "/etc"}]})
 
 
+async def test_the_context_of_a_session_shows_the_values_that_a_run_would_see(
+    tmp_path: Path,
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.sessions.create("s")
+        await client.state.set("user/language", "German")
+        await client.state.set(f"session:{session.id}/topic", "stones")
+        await client.state.set("agent:a/notes", {"n": 1})
+        prompt = "{state:user/language} {state:session/topic} {state:agent/notes} {state:user/x|-}"
+        shown = await client.sessions.context(session.id, Agent("a", prompt=prompt))
+        assert 'German stones {"n":1} -' in shown.system_prompt
+        other = Agent("a", prompt="{state:user:bob/secret}")
+        await client.state.set("user:bob/secret", "bob's")
+        with pytest.raises(PermissionDenied):
+            await client.sessions.context(session.id, other)
+
+
 async def test_a_hand_over_takes_state_along_with_its_labels(tmp_path: Path) -> None:
     support = agent("support", tool_call("look", address="session/order"))
     async with AsyncClient(tmp_path) as client:
