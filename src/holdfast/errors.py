@@ -561,6 +561,14 @@ class ArtifactQuotaExceeded(Refused):
     next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
 
 
+class StateFull(Refused):
+    """The scope has as many keys as it may have; nothing was stored."""
+
+    code = "state.full"
+    message = "{scope} has {found} keys; it may have {limit}."
+    next_step = "Delete keys that are no longer needed, or raise `max_keys` in [state]."
+
+
 class ArtifactPlaceTaken(Refused):
     """The place of the files belongs to another journal; nothing was saved or removed there."""
 

@@ -40,6 +40,7 @@ from holdfast.runs import (
     Budgets,
     Confinement,
     Lineage,
+    MessageFiles,
     OpensCalls,
     PropagatingApprover,
     RunPosition,
@@ -104,6 +105,7 @@ class RunService:
         context: ContextBuilder,
         budgets: Budgets,
         calls: OpensCalls,
+        files: MessageFiles,
     ) -> None:
         """Carry runs out with these services."""
         self._settings = settings
@@ -140,6 +142,7 @@ class RunService:
             confinement=confinement,
             instrumentation=hooks.instrumentation,
             calls=calls,
+            files=files,
             executor=self,
             clock=self._journal.clock,
         )
