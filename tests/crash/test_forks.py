@@ -20,7 +20,8 @@ def look(word: str) -> str:
     return f"{word} {threading.current_thread().name}"
 
 def run(client, run_id):
-    calls = [tool_call("look", word="up"), tool_call("write", file_path=f"{run_id}.txt", content="x"),
+    calls = [tool_call("look", word="up"),
+             tool_call("write", file_path=f"{run_id}.txt", content="x"),
              tool_call("bash", command=f"touch {run_id}.bash.txt")]
     model = ScriptedModel(*calls, "done")
     agent = Agent("forker", model=model, tools=[look, *builtin_tools()],
