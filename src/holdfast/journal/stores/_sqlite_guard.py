@@ -54,8 +54,8 @@ class FileGuard:
     def _is_entered(self, handle: int, examine: Callable[[], None]) -> bool:
         """Share the file with all that have found it sound; `False` if that has to be tried again.
 
-        Whoever finds it closed examines it if need be. All others wait for that, and take the word
-        of a process that has it open while they share the lock with it.
+        The process that finds it closed examines it if need be. Others wait for that, and take the
+        word of a process that has it open while they share the lock with it.
         """
         if _lock_alone(handle):
             if _read(handle) != self._look() or self._has_log():
