@@ -154,6 +154,7 @@ class Runtime:
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self._close_webhooks,
+            self.recovery.close,
             self.runs.close,
             self.feed.close,
             self.memory.close,

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents import WAITING_FOR_MODEL, Agent, Listener
+from holdfast.agents import WAITING_FOR_MCP, WAITING_FOR_MODEL, Agent, Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     BudgetExceeded,
@@ -54,6 +54,7 @@ from holdfast.orchestration.loop.events import (
     StepStarted,
     StepWorked,
 )
+from holdfast.orchestration.loop.lost_servers import find_lost_server
 from holdfast.orchestration.loop.options import LoopSetup, StepEvidence
 from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, find_problems, to_plan
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
@@ -341,6 +342,8 @@ class LoopDriver:
             if attempt.failure == "":
                 await self._note(StepEnded(step_id=step.step.id, status="done"))
                 return
+            if await self._was_cut_off(step, attempt):
+                continue
             verdict = attempt.reviewed.verdict if attempt.reviewed is not None else "retry"
             if verdict == "give_up":
                 await self._fail(step, "gave_up", attempt.failure)
@@ -356,17 +359,41 @@ class LoopDriver:
         """Say whether a step gets no further attempt, and note what happens instead."""
         limits = self._state.limits
         is_stalled = step.is_stalled
-        if not is_stalled and len(step.attempts) < limits.max_attempts:
+        if not is_stalled and step.spent < limits.max_attempts:
             return False
         why = (
             f"Nothing changed from attempt {len(step.attempts) - 1} to {len(step.attempts)}."
             if is_stalled
-            else f"It was not good enough after {len(step.attempts)} attempts."
+            else f"It was not good enough after {step.spent} attempts."
         )
         reason = f"{why}\n{attempt.failure}"
         if self._state.revision >= limits.max_replans:
             await self._fail(step, "stalled" if is_stalled else "retries", reason)
         await self._note(StepEnded(step_id=step.step.id, status="replan", reason=reason))
+        return True
+
+    async def _was_cut_off(self, step: StepState, attempt: StepAttempt) -> bool:
+        """Say whether an attempt failed while an MCP server was out; it then does not count.
+
+        The next attempt comes after a wait; after `model_wait_s` of waits the loop parks.
+        """
+        if not attempt.is_excused:
+            journal = self._services.sessions.journal
+            reason = await find_lost_server(journal, attempt.started.run_id)
+            if not reason:
+                return False
+            tries = 1 + sum(one.is_excused for one in step.attempts)
+            waits = [min(_FIRST_WAIT_S * 2**n, _LONGEST_WAIT_S) for n in range(tries)]
+            is_over = sum(waits) > self._state.limits.model_wait_s
+            at = 0.0 if is_over else self._clock.now() + waits[-1]
+            await self._note(
+                LoopWaited(
+                    role="mcp", step_id=step.step.id, reason=reason, next_try=at, tries=tries
+                )
+            )
+            if is_over:
+                raise _Waits(f"{WAITING_FOR_MCP}: step {step.step.id}: {reason}")
+            await asyncio.sleep(waits[-1])
         return True
 
     async def _fail(self, step: StepState, outcome: LoopOutcome, reason: str) -> None:
