@@ -28,6 +28,7 @@ from holdfast.errors import (
     GoalNotReached,
     HoldfastError,
     LLMAuthError,
+    RunInterrupted,
     StorageError,
 )
 from holdfast.journal import Event, Payload, decode_payload
@@ -204,8 +205,8 @@ class LoopDriver:
             return await self._finish("budget", str(error), error.to_dict())
         except _Waits as waits:
             return TurnParked(reason=str(waits))
-        except (Conflict, Damaged, StorageError):
-            raise  # the records themselves: nothing can be reported now
+        except (Conflict, Damaged, StorageError, RunInterrupted):
+            raise  # the records themselves, or the machine: nothing can be reported now
         except HoldfastError as error:
             return await self._finish("failed", str(error), error.to_dict())
         return await self._finish("done")
@@ -310,7 +311,7 @@ class LoopDriver:
         state = self._state
         assert state.plan is not None
         running: dict[asyncio.Task[None], str] = {}
-        waits: _Waits | None = None
+        waits: _Waits | RunInterrupted | None = None
         try:
             while True:
                 if not state.replan_reason and waits is None:
@@ -325,7 +326,7 @@ class LoopDriver:
                     del running[task]
                     try:
                         task.result()
-                    except _Waits as found:
+                    except (_Waits, RunInterrupted) as found:
                         # What does not wait is finished first, so that it is not lost.
                         waits = found
         finally:
