@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from holdfast.errors import HoldfastError, InvalidImport, PolicyInvalid
+from holdfast.errors import InvalidImport, PolicyInvalid
 from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import CallRequest, decide, load_policies
 from holdfast.policy.commands import classify_command, parse_command, render_canonical_text
@@ -177,7 +177,7 @@ def fuzz_policies(chance: random.Random) -> Callable[[], str]:
     """A policy file is read whole or refused with what is wrong; then every call has a decision."""
     sound = [
         "version: 1\nrules:\n  - permission: bash\n    pattern: 'git *'\n    action: deny\n",
-        "rules:\n- {permission: '*', pattern: '*', action: ask}\nnetwork:\n  allowed_hosts: [a.b]\n",
+        "rules:\n- {permission: '*', pattern: '*', action: ask}\nnetwork: {allowed_hosts: [a.b]}\n",
         "version: 1\nnetwork:\n  blocked_hosts: ['*.example.org']\n  per_minute: 5\n",
         "a: &a [1]\nb: *a\nrules: !!python/object:os.system []\n",
     ]
@@ -206,26 +206,31 @@ TARGETS = {
 }
 
 
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def fuzz(name: str, seed: int, seconds: float) -> bool:
     """Try one target for a time; says whether all went well."""
     chance = random.Random(seed)
     attempt = TARGETS[name](chance)
     tried, slowest, end = 0, 0.0, time.monotonic() + seconds
     while time.monotonic() < end:
-        began, state = time.process_time(), chance.getstate()
+        began = time.process_time()
         try:
             attempt()
-        except (AssertionError, HoldfastError, Exception):
-            chance.setstate(state)
-            print(f"{name}: FAILED after {tried} tries, seed {seed}")
+        except Exception:  # noqa: BLE001 - whatever it is, it is what was looked for
+            say(f"{name}: FAILED after {tried} tries, seed {seed}")
             traceback.print_exc(limit=-6)
             return False
         took = time.process_time() - began
         tried, slowest = tried + 1, max(slowest, took)
         if took > SLOWEST_S:
-            print(f"{name}: FAILED: try {tried} of seed {seed} took {took:.1f} s")
+            say(f"{name}: FAILED: try {tried} of seed {seed} took {took:.1f} s")
             return False
-    print(f"{name}: {tried} tries, slowest {slowest * 1e3:.1f} ms, seed {seed}")
+    say(f"{name}: {tried} tries, slowest {slowest * 1e3:.1f} ms, seed {seed}")
     return True
 
 
