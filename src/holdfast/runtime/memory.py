@@ -14,7 +14,7 @@ from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
-from holdfast.sessions import Session, SessionManager, current_subject
+from holdfast.sessions import SUBJECT, Session, SessionManager
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        project, user = "", current_subject()
+        project, user = "", SUBJECT.get()
         if session_id:
             session = await self._sessions.get_session(session_id)
             project, user = session.project_id, session.owner
