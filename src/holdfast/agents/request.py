@@ -28,6 +28,7 @@ _LONGEST_TITLE = 60
 OnOutage: TypeAlias = Literal["fail", "park"]
 """What becomes of a run when its model cannot be reached: it fails, or waits and goes on later."""
 WAITING_FOR_MODEL = "waiting_for_model"
+WAITING_FOR_MCP = "waiting_for_mcp"
 """How the reason begins for which such a run is parked; executed again, it goes on."""
 
 
@@ -216,6 +217,7 @@ def _is_json_object(options: object) -> bool:
 
 __all__ = [
     "UNLIMITED",
+    "WAITING_FOR_MCP",
     "WAITING_FOR_MODEL",
     "KeptRequest",
     "OnOutage",

@@ -31,6 +31,7 @@ from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
 from holdfast.runs import CHILDREN, Budgets, Confinement, MessageFiles
+from holdfast.runtime.anchors import AnchorService
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
@@ -153,6 +154,7 @@ class Runtime:
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self._close_webhooks,
+            self.recovery.close,
             self.runs.close,
             self.feed.close,
             self.memory.close,
@@ -161,6 +163,7 @@ class Runtime:
             self.turns.close,
             self._close_leases,
             self.artifacts.close,
+            self.anchors.close,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -182,6 +185,9 @@ class Runtime:
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
         self.artifacts = ArtifactService(self.settings, self.base_dir, self.journal, self.tenant)
+        self.anchors = AnchorService(
+            self.journal, self.settings, base_dir=self.base_dir, store=self.tenant
+        )
 
     def _build_limits(self) -> None:
         """What confines every run: policies, network, sandbox, budgets."""
@@ -207,7 +213,14 @@ class Runtime:
                 map(
                     str,
                     dict.fromkeys(
-                        (self.control.directory, self.base_dir, *records, *files, *secrets)
+                        (
+                            self.control.directory,
+                            self.base_dir,
+                            *records,
+                            *files,
+                            *secrets,
+                            *self.anchors.files,
+                        )
                     ),
                 )
             ),
@@ -392,6 +405,7 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
+                    self.anchors.begin()
         # Hooks that came since may want to be told of stored facts.
         if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()

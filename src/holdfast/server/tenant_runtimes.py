@@ -110,6 +110,7 @@ class TenantRuntimes:
                 opened = _Opened(await runtime.opened())
                 self._opened[name] = opened
                 await runtime.recovery.resume_all()
+                runtime.recovery.follow_outages()
                 await runtime.webhooks.begin()
             self._opened.move_to_end(name)
             opened.users += users
