@@ -108,7 +108,7 @@ else:
             """,
             "decision": """
                 Action CallRequest Decision FORBIDS_NOTHING NO_RULES QUESTIONS Reason Rights
-                RuleSet could_ever decide is_same_permission
+                RuleSet could_ever decide is_same_permission is_script_allowed
             """,
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",

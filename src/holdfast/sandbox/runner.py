@@ -261,6 +261,20 @@ class SandboxRunner:
         self._release(launcher)
         return self._level_name
 
+    async def is_boundary(self) -> bool:
+        """Say whether the sandbox holds any script, whatever it says: namespaces and all.
+
+        Landlock alone is none: its processes see those of the machine, and some of its sockets.
+        """
+        if self._level is None:
+            try:
+                await self.start()
+            except SandboxFailed as error:
+                if is_exhaustion(error):
+                    raise
+                return False
+        return self._level_name.startswith(("bubblewrap/", "landlock+namespaces/"))
+
     async def run(
         self,
         pipelines: Sequence[PipelineLike],
@@ -334,21 +348,23 @@ class SandboxRunner:
             launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
-    async def run_approved_text(
+    async def run_text(
         self,
         text: str,
         *,
         directory: str = ".",
+        environment: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> SandboxResult:
-        """Run a text in bash that a person approved as it is; otherwise as `run`.
+        """Run a text in bash as it is; otherwise as `run`.
 
-        The only way in which a shell sees a string here. The caller holds an approval
-        that is sealed to exactly this text.
+        The only way in which a shell sees a string here. The caller holds an approval that is
+        sealed to exactly this text, or knows that no rule looks into commands and that the
+        sandbox is the boundary (`is_boundary`). `environment` holds values of our own making.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        stages = [_Stage(";", [_Program(argv, {}, [])])]
+        stages = [_Stage(";", [_Program(argv, dict(environment or {}), [])])]
         return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     @property
