@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from holdfast.policy.decision import could_ever as could_ever
     from holdfast.policy.decision import decide as decide
     from holdfast.policy.decision import is_same_permission as is_same_permission
+    from holdfast.policy.decision import is_script_allowed as is_script_allowed
     from holdfast.policy.events import ApprovalAnswered as ApprovalAnswered
     from holdfast.policy.events import ApprovalRequested as ApprovalRequested
     from holdfast.policy.events import ApprovalUsed as ApprovalUsed

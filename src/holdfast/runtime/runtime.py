@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
-from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
@@ -60,7 +60,7 @@ from holdfast.settings import (
     make_config_error,
     make_unvouched_settings,
 )
-from holdfast.skills import TrustStore
+from holdfast.skills import InstructionTrust, TrustStore
 from holdfast.state import STATE
 from holdfast.tools import SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
@@ -187,6 +187,7 @@ class Runtime:
         """What confines every run: policies, network, sandbox, budgets."""
         settings = self.settings
         unvouched = make_unvouched_settings(settings, self.base_dir)
+        self._writes = unvouched.writes
         self.policies = PolicyStore(
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
@@ -228,7 +229,10 @@ class Runtime:
         """Agents, models, hooks, tools, and what executes them."""
         settings, trust = self.settings, TrustStore(self.base_dir)
         files = AgentFiles(
-            settings.workspace, user_folder=settings.user_dir / "agents", trust=trust
+            settings.workspace,
+            user_folder=settings.user_dir / "agents",
+            trust=trust,
+            writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
@@ -352,7 +356,10 @@ class Runtime:
         )
 
     def _make_context_builder(self) -> ContextBuilder:
-        builder = ContextBuilder(self.sessions)
+        builder = ContextBuilder(
+            self.sessions,
+            steps=list_default_steps(InstructionTrust(TrustStore(self.base_dir), self._writes)),
+        )
         tokens = self.settings.memory.recall_tokens
         if not tokens:
             return builder

@@ -47,7 +47,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings, WriteWindow
 from holdfast.turns import is_exhaustion
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
@@ -161,6 +161,7 @@ class _Before(NamedTuple):
     """What was missing when a command started."""
 
     gap: Gap | None
+    window: WriteWindow | None
     pointers: frozenset[str]
 
 
@@ -470,14 +471,19 @@ class SandboxRunner:
         writable = self._writable()
         if not writable:
             return None
-        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
-        return _Before(gap, list_pointers(self._workspace.root))
+        gap = window = None
+        if options.unvouched is not None:
+            gap = options.unvouched.begin(writable)
+            window = options.unvouched.writes.begin(writable)
+        return _Before(gap, window, list_pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:
         """Return what is to be said about what came."""
         if before is None:
             return ""
         root = self._workspace.root
+        if before.window is not None:
+            before.window.end()
         said = [
             f"{path} was removed: it would lead git to other settings."
             for path in remove_pointers(root, before.pointers)
