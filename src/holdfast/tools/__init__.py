@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.builtin import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -149,7 +150,7 @@ else:
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
             "artifacts": "RunArtifacts load_kept_output redacted_text",
-            "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
+            "builtin": "GRANTS_KEY SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
             "calls": "Call",
