@@ -157,9 +157,8 @@ class SafeHttpClient:
             raise NetworkFailed(url=text[:200], detail="only http and https URLs can be fetched")
         if re.match(_CREDENTIALS, text):
             raise _make_denied(url.host, "the URL carries credentials")
-        if url.port < 1024 and url.port not in (80, 443):
-            raise _make_denied(url.host, f"port {url.port} belongs to another service")
         name = rules.check_host(url.host)
+        rules.check_port(name, url.port)
         if "%" in name or (url.raw_host or "").removesuffix(".").lower() != name:
             # The parser of URLs and ours read different hosts: the address is a trick.
             raise _make_denied(url.host, "the host can be read in two ways")
