@@ -62,7 +62,7 @@ from holdfast.settings import (
 )
 from holdfast.skills import InstructionTrust, TrustStore
 from holdfast.state import STATE
-from holdfast.tools import SafeHttpClient
+from holdfast.tools import HostRates, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
@@ -200,9 +200,11 @@ class Runtime:
         chosen = self.artifacts.place if settings.artifacts.url else None
         files = () if chosen is None else (chosen,)
         secrets = list_secret_places(settings)
+        # Tools and programs ask hosts on one account, and so do all processes of this directory.
+        rates = HostRates(self.journal.clock, self.base_dir / "rates")
         self.confinement = Confinement(
             policies=policies,
-            http=SafeHttpClient(lambda: policies.bundle.network_rules),
+            http=SafeHttpClient(lambda: policies.bundle.network_rules, rates=rates),
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(
                 map(
@@ -216,7 +218,7 @@ class Runtime:
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
-        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock, rates=rates)
         shared = SharedBudget(
             self.journal,
             self.tenant,

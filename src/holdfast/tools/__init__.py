@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
     from holdfast.tools.hooked import ToolHooks as ToolHooks
+    from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
@@ -90,7 +91,6 @@ if TYPE_CHECKING:
     from holdfast.tools.result import Outcome as Outcome
     from holdfast.tools.result import Parked as Parked
     from holdfast.tools.result import ToolResult as ToolResult
-    from holdfast.tools.safe_http import HostRates as HostRates
     from holdfast.tools.safe_http import Lookup as Lookup
     from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
     from holdfast.tools.safe_http import look_up_host as look_up_host
@@ -181,7 +181,8 @@ else:
             "recording": "Recorder",
             "registry": "ToolRegistry",
             "result": "NestedCallWaits Outcome Parked ToolResult",
-            "safe_http": "HostRates Lookup SafeHttpClient look_up_host",
+            "host_rates": "HostRates",
+            "safe_http": "Lookup SafeHttpClient look_up_host",
             "sandbox": """
                 PATH PathRules Profile SYSTEM_PATHS SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
                 ServesEgress Workspace describe_sandbox
