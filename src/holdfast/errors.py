@@ -1051,6 +1051,14 @@ class LeaseLost(Conflict):
     next_step = "Stop writing; the run goes on where the newer lease is."
 
 
+class ApprovalConflict(Conflict):
+    """Another answer settled the approval first; this one changed nothing."""
+
+    code = "approval.conflict"
+    message = "{approval_id} was settled by another answer first: {by} said {verdict}."
+    next_step = "Look at it with `holdfast approvals show`; what was decided holds."
+
+
 class StateConflict(Conflict):
     """Somebody else changed the value since the caller read it; nothing was stored."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import Event as Event
     from holdfast.journal.envelope import Origin as Origin
     from holdfast.journal.envelope import Payload as Payload
+    from holdfast.journal.envelope import chain_events as chain_events
     from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
     from holdfast.journal.envelope import decode_payload as decode_payload
     from holdfast.journal.envelope import digest_payload as digest_payload
@@ -71,7 +72,7 @@ else:
         __name__,
         {
             "audit": "HeadsFile check_chain export_heads make_anchor parse_heads verify",
-            "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
+            "envelope": "chain_events GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
             "hash_chain declare_payload_modules decode_payload encode_payload encode_redacted make_header list_known_kinds payload "
             "digest_payload upcaster",
             "events": "EventsRedacted HeadsAnchored SessionDeleted",

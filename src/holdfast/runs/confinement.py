@@ -102,7 +102,10 @@ class Confinement:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._make_rules_for(bundle, directory))
         hidden, read_only = self._real_paths
-        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+        writes = self.unvouched.writes if self.unvouched is not None else None
+        return Workspace(
+            directory, rules=known[1], hidden=hidden, read_only=read_only, writes=writes
+        )
 
     @functools.cached_property
     def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

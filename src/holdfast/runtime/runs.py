@@ -74,7 +74,6 @@ from holdfast.settings import Settings
 from holdfast.tools import Approver, NoApprover, ToolRegistry
 from holdfast.turns import TurnQueue
 
-DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
@@ -321,7 +320,7 @@ class RunService:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):
             return agent
-        return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
+        return await self._agents.require(agent or session.agent or self._settings.default_agent)
 
     async def find_session_for(self, title: str, run_id: str) -> str:
         """Return the id of the session of a run; one that is not there yet begins now."""
@@ -595,4 +594,4 @@ def _to_both(request: RunRequest, listener: Listener) -> Listener:
     return tell
 
 
-__all__ = ["DEFAULT_AGENT", "RunService"]
+__all__ = ["RunService"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
-from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
@@ -61,9 +61,9 @@ from holdfast.settings import (
     make_config_error,
     make_unvouched_settings,
 )
-from holdfast.skills import TrustStore
+from holdfast.skills import InstructionTrust, TrustStore
 from holdfast.state import STATE
-from holdfast.tools import SafeHttpClient
+from holdfast.tools import HostRates, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
@@ -193,6 +193,7 @@ class Runtime:
         """What confines every run: policies, network, sandbox, budgets."""
         settings = self.settings
         unvouched = make_unvouched_settings(settings, self.base_dir)
+        self._writes = unvouched.writes
         self.policies = PolicyStore(
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
@@ -205,9 +206,11 @@ class Runtime:
         chosen = self.artifacts.place if settings.artifacts.url else None
         files = () if chosen is None else (chosen,)
         secrets = list_secret_places(settings)
+        # Tools and programs ask hosts on one account, and so do all processes of this directory.
+        rates = HostRates(self.journal.clock, self.base_dir / "rates")
         self.confinement = Confinement(
             policies=policies,
-            http=SafeHttpClient(lambda: policies.bundle.network_rules),
+            http=SafeHttpClient(lambda: policies.bundle.network_rules, rates=rates),
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(
                 map(
@@ -228,7 +231,7 @@ class Runtime:
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
-        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock, rates=rates)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -241,7 +244,10 @@ class Runtime:
         """Agents, models, hooks, tools, and what executes them."""
         settings, trust = self.settings, TrustStore(self.base_dir)
         files = AgentFiles(
-            settings.workspace, user_folder=settings.user_dir / "agents", trust=trust
+            settings.workspace,
+            user_folder=settings.user_dir / "agents",
+            trust=trust,
+            writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
@@ -372,7 +378,10 @@ class Runtime:
         )
 
     def _make_context_builder(self) -> ContextBuilder:
-        builder = ContextBuilder(self.sessions)
+        builder = ContextBuilder(
+            self.sessions,
+            steps=list_default_steps(InstructionTrust(TrustStore(self.base_dir), self._writes)),
+        )
         tokens = self.settings.memory.recall_tokens
         if not tokens:
             return builder

@@ -47,7 +47,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings, WriteWindow
 from holdfast.turns import is_exhaustion
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
@@ -161,6 +161,7 @@ class _Before(NamedTuple):
     """What was missing when a command started."""
 
     gap: Gap | None
+    window: WriteWindow | None
     pointers: frozenset[str]
 
 
@@ -261,6 +262,20 @@ class SandboxRunner:
         self._release(launcher)
         return self._level_name
 
+    async def is_boundary(self) -> bool:
+        """Say whether the sandbox holds any script, whatever it says: namespaces and all.
+
+        Landlock alone is none: its processes see those of the machine, and some of its sockets.
+        """
+        if self._level is None:
+            try:
+                await self.start()
+            except SandboxFailed as error:
+                if is_exhaustion(error):
+                    raise
+                return False
+        return self._level_name.startswith(("bubblewrap/", "landlock+namespaces/"))
+
     async def run(
         self,
         pipelines: Sequence[PipelineLike],
@@ -334,21 +349,23 @@ class SandboxRunner:
             launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
-    async def run_approved_text(
+    async def run_text(
         self,
         text: str,
         *,
         directory: str = ".",
+        environment: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> SandboxResult:
-        """Run a text in bash that a person approved as it is; otherwise as `run`.
+        """Run a text in bash as it is; otherwise as `run`.
 
-        The only way in which a shell sees a string here. The caller holds an approval
-        that is sealed to exactly this text.
+        The only way in which a shell sees a string here. The caller holds an approval that is
+        sealed to exactly this text, or knows that no rule looks into commands and that the
+        sandbox is the boundary (`is_boundary`). `environment` holds values of our own making.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        stages = [_Stage(";", [_Program(argv, {}, [])])]
+        stages = [_Stage(";", [_Program(argv, dict(environment or {}), [])])]
         return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     @property
@@ -454,14 +471,19 @@ class SandboxRunner:
         writable = self._writable()
         if not writable:
             return None
-        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
-        return _Before(gap, list_pointers(self._workspace.root))
+        gap = window = None
+        if options.unvouched is not None:
+            gap = options.unvouched.begin(writable)
+            window = options.unvouched.writes.begin(writable)
+        return _Before(gap, window, list_pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:
         """Return what is to be said about what came."""
         if before is None:
             return ""
         root = self._workspace.root
+        if before.window is not None:
+            before.window.end()
         said = [
             f"{path} was removed: it would lead git to other settings."
             for path in remove_pointers(root, before.pointers)

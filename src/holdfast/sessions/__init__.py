@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import RunStarted as RunStarted
     from holdfast.sessions.events import RunSteered as RunSteered
     from holdfast.sessions.events import SessionChanges as SessionChanges
+    from holdfast.sessions.events import SessionCreated as SessionCreated
     from holdfast.sessions.events import SessionForked as SessionForked
     from holdfast.sessions.events import SessionRulesAdded as SessionRulesAdded
     from holdfast.sessions.events import SessionState as SessionState
@@ -90,7 +91,7 @@ else:
             "acting": "acting_for SUBJECT",
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
-            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
+            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges SessionCreated "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",
             "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",

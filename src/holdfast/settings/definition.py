@@ -625,6 +625,11 @@ class Settings(_Section):
         description="On whose account runs spend (what `budget` limits is counted per tenant), and "
         "whose memories are found.",
     )
+    default_agent: Line = Field(
+        default="build",
+        description="Agent that works where neither a request nor its session names one.",
+        json_schema_extra=_find_named("AGENT_DEFAULT"),
+    )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
     audit: AuditSettings = Field(default_factory=AuditSettings)
