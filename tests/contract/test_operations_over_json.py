@@ -276,6 +276,7 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.providers.list()
     assert await client.mcp.endpoints() == []
     assert await client.policies.reload()
+    assert (await client.policies.status()).version
     assert await client.approvals.list() == []
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()

@@ -135,6 +135,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "messages.get": HttpRoute("GET", f"{_S}/messages/{{message_id}}"),
     "messages.update_part": HttpRoute("PUT", f"{_S}/messages/{{message_id}}/parts"),
     "messages.delete": HttpRoute("DELETE", f"{_S}/messages/{{message_id}}", 204),
+    "policies.status": HttpRoute("GET", "/v1/policies"),
     "policies.reload": HttpRoute("POST", "/v1/policies/reload"),
     "providers.list": HttpRoute("GET", "/v1/providers"),
     "runs.start": HttpRoute("POST", "/v1/runs", 202, _NEW_RUN),

@@ -157,7 +157,7 @@ class Runtime:
             self.feed.close,
             self.memory.close,
             self.models.close,
-            self.policies.settle,
+            self.policies.close,
             self.turns.close,
             self._close_leases,
             self.artifacts.close,
@@ -433,6 +433,7 @@ class Runtime:
             if self.settings.policies.shadow_dir is not None:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
+            self.policies.begin_following()
         return self.policies
 
     async def _find_session_of_run(self, run_id: str) -> str:
