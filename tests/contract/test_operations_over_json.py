@@ -280,6 +280,8 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.approvals.list() == []
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()
+    assert await client.audit.list(action="policy.loaded")
+    assert await client.audit.verify_trail() == []
     assert await client.audit.verify(heads=await client.audit.heads()) == []
     assert await client.storage.stats()
     assert await client.storage.rebuild() > 0

@@ -16,7 +16,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.artifacts",
         "List, show, save, share or remove files that agents left.",
     ),
-    "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
+    "audit": (
+        "holdfast.cli.audit",
+        "Show what was done and by whom; prove that no record was changed.",
+    ),
     "chat": (
         "holdfast.cli.chat",
         "Talk with an agent: answers as they arrive, calls in one line each.",

@@ -88,6 +88,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "artifacts.revoke": HttpRoute("POST", f"{_A}/revoke", 204),
     "artifacts.share": HttpRoute("POST", f"{_A}/links", 201),
     "audit.heads": HttpRoute("GET", "/v1/audit/heads", media_type="application/json"),
+    "audit.list": HttpRoute("GET", "/v1/audit"),
+    "audit.verify_trail": HttpRoute("POST", "/v1/audit/verify-trail"),
     "audit.verify": HttpRoute("POST", "/v1/audit/verify"),
     "events.watch": HttpRoute("GET", "/v1/events"),
     "events.stream": HttpRoute("GET", "/v1/events/stream"),

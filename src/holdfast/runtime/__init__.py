@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
+    from holdfast.runtime.audit import TrailFinding as TrailFinding
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -48,6 +49,7 @@ else:
         {
             "approvals": "ApprovalDetails OpenQuestion",
             "artifacts": "LOCAL_USER",
+            "audit": "TrailFinding",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "identity_events": "KeyChanged TenantChanged UserErased",
