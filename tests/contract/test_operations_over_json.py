@@ -168,6 +168,7 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     assert (await client.sessions.context(session)).account.total > 0
     await client.sessions.compact(session)
     assert await client.usage.get(session)
+    assert "holdfast_runs_total" in await client.usage.metrics()
     call = await client.tools.call("list", {"path": "."}, session_id=session)
     assert call.run.status == "completed"
     assert await client.tools.history(session)

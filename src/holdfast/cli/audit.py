@@ -43,8 +43,9 @@ def command() -> None:
 def verify(invocation: Invocation, session: str | None, heads_file: str | None) -> None:
     """Check the hash chain of every session, or of one; and the audit trail against them.
 
-    Ends with 1 if anything was edited, removed or reordered, in the journal or in `audit/`. Without --heads a chain that
-    was cut at its end, or rewritten as a whole, cannot be told from a sound one.
+    Ends with 1 if anything was edited, removed or reordered, in the journal or in `audit/`.
+    Without --heads a chain that was cut at its end, or rewritten as a whole, cannot be told from
+    a sound one.
     """
     heads = _read(heads_file) if heads_file else None
     checked: list[int] = []
@@ -104,7 +105,7 @@ def _add_filters(function: C) -> C:
 @_add_filters
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000))
 @pass_invocation
-def list_(invocation: Invocation, after: int, limit: int, **match: str) -> None:
+def list_(invocation: Invocation, /, after: int, limit: int, **match: str) -> None:
     """Show what was done and by whom, oldest first: calls, consents, policies, network, keys."""
     with open_client(invocation) as client:
         entries = client.audit.list(after=after, limit=limit, **match)
@@ -118,7 +119,7 @@ def list_(invocation: Invocation, after: int, limit: int, **match: str) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Go on until interrupted.")
 @click.option("-n", "count", default=20, show_default=True, help="Lines to begin with.")
 @pass_invocation
-def tail(invocation: Invocation, after: int, follow: bool, count: int, **match: str) -> None:
+def tail(invocation: Invocation, /, after: int, follow: bool, count: int, **match: str) -> None:
     """Show the newest lines, and with --follow those that come."""
     with open_client(invocation) as client:
         last: deque[AuditEntry] = deque(_iterate(client, after, match), maxlen=max(count, 1))
@@ -136,7 +137,7 @@ def tail(invocation: Invocation, after: int, follow: bool, count: int, **match: 
 @_add_filters
 @click.option("--to", "target", metavar="FILE", help="File to write; standard output if none.")
 @pass_invocation
-def export(invocation: Invocation, after: int, target: str | None, **match: str) -> None:
+def export(invocation: Invocation, /, after: int, target: str | None, **match: str) -> None:
     """Write lines as JSON, one each, for whatever reads audit trails."""
     with open_client(invocation) as client:
         lines = (msgspec.json.encode(one) + b"\n" for one in _iterate(client, after, match))

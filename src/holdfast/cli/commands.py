@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",
     ),
+    "metrics": ("holdfast.cli.metrics", "Show or write metrics of the work for Prometheus."),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
     "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),

@@ -211,6 +211,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "triggers.run": HttpRoute("POST", "/v1/triggers/run", 204),
     "triggers.remove": HttpRoute("DELETE", "/v1/triggers/{name}", 204),
     "usage.get": HttpRoute("GET", "/v1/usage"),
+    "usage.metrics": HttpRoute("GET", "/v1/usage/metrics"),
     "webhooks.add": HttpRoute("POST", "/v1/webhooks", 201, is_secret=True),
     "webhooks.list": HttpRoute("GET", "/v1/webhooks"),
     "webhooks.deliver": HttpRoute("POST", "/v1/webhooks/deliver"),

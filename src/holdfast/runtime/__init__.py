@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
+    from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -65,6 +67,7 @@ else:
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "transfer": "export_session import_session",
+            "work_metrics": "WorkMetrics format_metrics",
             "workflows": "OnWait",
         },
     )

@@ -115,7 +115,7 @@ def _make_exchange(event: Event, fact: Payload, *, tenant: str, owner: str) -> A
     """Return the line of a call of a tool that has ended, or of a model that has answered."""
     if isinstance(fact, MessageCreated):
         message = fact.message
-        if message is None or message.role != "assistant" or not message.provider:
+        if message.role != "assistant" or not message.provider:
             return None
         usage = message.usage
         detail: JsonObject = {
