@@ -855,6 +855,15 @@ class AgentTimeout(Failed):
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
 
 
+class AuditSinkFailed(Failed):
+    """Lines of the audit trail could not be sent on; they stay in the trail, and are sent again."""
+
+    code = "audit.sink_failed"
+    is_retryable = True
+    message = "The audit trail could not be sent to {sink}: {detail}"
+    next_step = "Look whether it can be reached; nothing is lost, it is sent again by itself."
+
+
 class RequestTimeout(Failed):
     """A request took longer than the server lets one take."""
 

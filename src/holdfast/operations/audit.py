@@ -1,19 +1,23 @@
-"""Audit: check the hash chains, and keep their ends elsewhere."""
+"""Audit: read and check the trail, check the hash chains, and keep their ends elsewhere."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 
-from holdfast.errors import StorageDamaged
+from holdfast.errors import StorageDamaged, UsageError
 from holdfast.journal import SYSTEM_SESSION, Finding, export_heads, parse_heads
 from holdfast.journal import verify as verify_chains
+from holdfast.observability import AuditEntry
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local
 from holdfast.operations.operation import operation
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, TrailFinding
+
+_MOST = 1000
 
 
 class AnchorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,3 +86,50 @@ async def anchor(runtime: Runtime, caller: Caller, /) -> AnchorReport:
     if made is None:
         return AnchorReport(seq=await runtime.journal.read_last_seq())
     return AnchorReport(seq=made.seq, sessions=len(made.heads))
+
+
+@operation("audit:read")
+async def list_(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    *,
+    after: int = 0,
+    limit: int = 100,
+    action: str = "",
+    actor: str = "",
+    run_id: str = "",
+    session_id: str = "",
+    tool: str = "",
+) -> list[AuditEntry]:
+    """Return lines of the audit trail behind the event `after`, oldest first.
+
+    What is given must be equal: `action` such as `tool.call`, `mcp_invoke` or `approval.answered`.
+    """
+    if not 1 <= limit <= _MOST:
+        raise UsageError(detail=f"limit is 1 to {_MOST}.")
+    await runtime.audit.write_quietly()
+    wanted = {
+        "action": action,
+        "actor": actor,
+        "run_id": run_id,
+        "session_id": session_id,
+        "tool": tool,
+    }
+    match = {name: value for name, value in wanted.items() if value}
+    return await asyncio.to_thread(
+        runtime.audit.list_entries, after=after, limit=limit, match=match
+    )
+
+
+@operation("audit:read")
+async def verify_trail(runtime: Runtime, caller: Caller, /) -> list[TrailFinding]:
+    """Compare the audit trail with the journal, line by line; [] means all is well.
+
+    Finds lines that were changed, added, repeated, moved or removed.
+
+    Raises:
+        StorageDamaged: a line is none of ours.
+    """
+    await runtime.audit.write_quietly()
+    return await runtime.audit.verify()

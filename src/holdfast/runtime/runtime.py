@@ -20,6 +20,7 @@ from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_defa
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
+    SYSTEM_SESSION,
     Chains,
     Journal,
     declare_payload_modules,
@@ -68,7 +69,9 @@ from holdfast.turns import LeaseKeeper, TurnQueue
 from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
 if TYPE_CHECKING:
+    from holdfast.identity import ApiKey
     from holdfast.redaction import Redactor
+    from holdfast.runtime.audit import AuditService
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.workflows import WorkflowService
@@ -151,6 +154,9 @@ class Runtime:
         self._build_limits()
         self._build_runs()
         self._build_orchestration()
+        self._auditing: asyncio.Task[None] | None = None
+        if self._owns_control:
+            self.control.keys.on_use = self._note_key_use
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self._close_webhooks,
@@ -159,11 +165,12 @@ class Runtime:
             self.feed.close,
             self.memory.close,
             self.models.close,
-            self.policies.settle,
+            self.policies.close,
             self.turns.close,
             self._close_leases,
             self.artifacts.close,
             self.anchors.close,
+            self._close_audit,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -344,6 +351,18 @@ class Runtime:
         )
 
     @functools.cached_property
+    def audit(self) -> AuditService:
+        """The audit trail; what writes it is loaded a second after the start, or at the end."""
+        from holdfast.runtime.audit import AuditService  # noqa: PLC0415 - optional
+
+        return AuditService(self.settings, self.base_dir, self.sessions, self.tenant)
+
+    @property
+    def _has_audit(self) -> bool:
+        """Whether there is a trail: what is kept nowhere has none."""
+        return self.settings.audit.enabled and self.settings.storage.url != "memory://"
+
+    @functools.cached_property
     def workflows(self) -> WorkflowService:
         """Workflows; the room behind them is loaded with the first one."""
         from holdfast.runtime.workflows import WorkflowService  # noqa: PLC0415 - optional
@@ -415,6 +434,8 @@ class Runtime:
                     await self.journal.open()
                     self._is_open = True
                     self.anchors.begin()
+                    if self._has_audit:
+                        self._auditing = asyncio.create_task(self._follow_audit(), name="audit")
         # Hooks that came since may want to be told of stored facts.
         if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
@@ -463,6 +484,7 @@ class Runtime:
             if self.settings.policies.shadow_dir is not None:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
+            self.policies.begin_following()
         return self.policies
 
     async def _find_session_of_run(self, run_id: str) -> str:
@@ -472,6 +494,22 @@ class Runtime:
     async def _find_owner_of_session(self, session_id: str) -> str:
         """Return in whose name a session was begun; raises NotFound."""
         return (await self.sessions.get_session(session_id)).owner
+
+    async def _follow_audit(self) -> None:
+        await asyncio.sleep(1)
+        await self.audit.follow()
+
+    async def _close_audit(self) -> None:
+        if self._auditing is not None:
+            self._auditing.cancel()
+            await asyncio.gather(self._auditing, return_exceptions=True)
+            await self.audit.write_quietly()
+
+    async def _note_key_use(self, key: ApiKey) -> None:
+        from holdfast.runtime.identity_events import KeyUsed  # noqa: PLC0415 - optional
+
+        used = KeyUsed(key_id=key.id, name=key.name, subject=key.subject, tenant=key.tenant)
+        await (await self.opened()).journal.append(SYSTEM_SESSION, [used])
 
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:

@@ -535,6 +535,33 @@ class RemoteSettings(_Section):
     )
 
 
+class AuditSettings(_Section):
+    """The audit trail: files in `audit` of the state directory, and where its lines go besides."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Write every call, consent, policy change, network action and use of a key "
+        "as a JSON line. The journal holds them in any case.",
+    )
+    max_file_mb: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=64, description="A file that has grown so long is followed by a new one."
+    )
+    syslog: Annotated[str, Field(max_length=500)] = Field(
+        default="",
+        description="Send each line to syslog too (RFC 5424): `udp://HOST:514`, `tcp://HOST:601` "
+        "or `unix:///dev/log`.",
+    )
+    webhook: Annotated[str, Field(max_length=2000)] = Field(
+        default="",
+        description="Post lines, as newline-delimited JSON, to this http or https address too.",
+    )
+    webhook_networks: Lines = Field(
+        default=(),
+        description="Networks that are not public to which they may be posted all the same, such "
+        "as `10.2.0.0/16`.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -652,6 +679,7 @@ class Settings(_Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property
