@@ -130,7 +130,8 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def names_targets(self, request: CallRequest) -> bool:
         """Say whether any rule tells one target of the permission from another."""
-        if self.rules and self._search(request.permission, request.target_kind, True).names_targets:
+        key = request.permission, request.target_kind, True
+        if self.rules and self._searches[key].names_targets:
             return True
         return any(other.names_targets(request) for other in self.also)
 

@@ -125,24 +125,6 @@ class StorageSettings(_Section):
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
 
 
-class AuditSettings(_Section):
-    """How records are proved not to have been changed."""
-
-    anchor: StoreUrl = Field(
-        default="",
-        description="Where the ends of all chains are kept besides the records, so that `audit "
-        "verify` also finds what was rolled back or rewritten as a whole: `file:///PATH` for a "
-        "file of JSON lines that only grows, `sqlite:///DIRECTORY` or the address of another "
-        "store, or `https://…` for an address that takes each by POST and returns them by GET. A "
-        "project's file cannot set it.",
-    )
-    anchor_interval_s: OptionalDuration = Field(
-        default=None,
-        description="Anchor at most so often; `none` after each run. What is left is anchored "
-        "when the process ends.",
-    )
-
-
 class ArtifactSettings(_Section):
     """Where files that agents, tools and people leave are kept, and how much of them."""
 
@@ -560,6 +542,19 @@ class AuditSettings(_Section):
         description="Networks that are not public to which they may be posted all the same, such "
         "as `10.2.0.0/16`.",
     )
+    anchor: StoreUrl = Field(
+        default="",
+        description="Where the ends of all chains are kept besides the records, so that `audit "
+        "verify` also finds what was rolled back or rewritten as a whole: `file:///PATH` for a "
+        "file of JSON lines that only grows, `sqlite:///DIRECTORY` or the address of another "
+        "store, or `https://…` for an address that takes each by POST and returns them by GET. A "
+        "project's file cannot set it.",
+    )
+    anchor_interval_s: OptionalDuration = Field(
+        default=None,
+        description="Anchor at most so often; `none` after each run. What is left is anchored "
+        "when the process ends.",
+    )
 
 
 class LogSettings(_Section):
@@ -659,7 +654,6 @@ class Settings(_Section):
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
-    audit: AuditSettings = Field(default_factory=AuditSettings)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
