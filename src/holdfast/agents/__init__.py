@@ -34,11 +34,15 @@ if TYPE_CHECKING:
     from holdfast.agents.handoff import find_handed_over_answer as find_handed_over_answer
     from holdfast.agents.handoff import transfer_to as transfer_to
     from holdfast.agents.handoff import transform as transform
+    from holdfast.agents.instructions import Instructions as Instructions
+    from holdfast.agents.instructions import RunContext as RunContext
+    from holdfast.agents.instructions import write_prompt as write_prompt
     from holdfast.agents.layout import export_agent_files as export_agent_files
     from holdfast.agents.lifecycle import AgentLifecycle as AgentLifecycle
     from holdfast.agents.lifecycle import AgentManager as AgentManager
     from holdfast.agents.lifecycle import AgentState as AgentState
     from holdfast.agents.lifecycle import Resource as Resource
+    from holdfast.agents.output import OutputT as OutputT
     from holdfast.agents.output import OutputType as OutputType
     from holdfast.agents.registry import AGENTS as AGENTS
     from holdfast.agents.registry import AgentEntry as AgentEntry
@@ -65,7 +69,8 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "output": "OutputType",
+            "output": "OutputT OutputType",
+            "instructions": "Instructions RunContext write_prompt",
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
             "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from holdfast.tools.definition import Tool as Tool
     from holdfast.tools.definition import ToolOptions as ToolOptions
     from holdfast.tools.definition import tool as tool
+    from holdfast.tools.dependencies import DepsT as DepsT
+    from holdfast.tools.dependencies import Injected as Injected
+    from holdfast.tools.dependencies import Need as Need
+    from holdfast.tools.dependencies import check_needs as check_needs
+    from holdfast.tools.dependencies import fill as fill
+    from holdfast.tools.dependencies import read_need as read_need
     from holdfast.tools.diffs import make_unified_diff as make_unified_diff
     from holdfast.tools.effects import Effect as Effect
     from holdfast.tools.effects import Intent as Intent
@@ -195,6 +201,7 @@ else:
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
+            "dependencies": "DepsT Injected Need check_needs fill read_need",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

@@ -31,6 +31,7 @@ from holdfast.providers.wire.codec import (
     is_sendable_name,
     make_sent_id,
     make_sent_name,
+    make_unsupported,
     match_base64,
     read_text_of,
     render_result,
@@ -189,6 +190,8 @@ class AnthropicCodec:
         text = inline_text(part)
         if text is not None:
             return _render_text(text)
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         made: JsonObject = {"type": "document", "source": _render_source(part)}
         return {**made, "title": part.name} if part.name else made
 

@@ -43,6 +43,7 @@ from holdfast.providers.wire.codec import (
     make_sent_id,
     make_sent_name,
     make_tool_part,
+    make_unsupported,
     read_text_of,
     render_result,
     split_usage,
@@ -267,6 +268,8 @@ class ChatCodec:
                 "type": "input_audio",
                 "input_audio": {"data": data, "format": _AUDIO[part.media_type]},
             }
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         return {
             "type": "file",
             "file": {"filename": part.name or "file", "file_data": make_data_url(part)},

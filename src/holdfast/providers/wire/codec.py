@@ -15,7 +15,7 @@ from typing import Annotated, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import LLMBadRequest, LLMError, LLMProtocolError
+from holdfast.errors import LLMBadRequest, LLMError, LLMInputUnsupported, LLMProtocolError
 from holdfast.ids import make_id
 from holdfast.messages import (
     CompactionPart,
@@ -26,9 +26,17 @@ from holdfast.messages import (
     TextPart,
     TokenUsage,
     ToolPart,
+    find_input_kind,
     split_parts,
 )
-from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.model import (
+    Delta,
+    ModelInfo,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding foreign JSON may raise."""
@@ -401,6 +409,16 @@ def check_file(provider: str, part: FilePart) -> None:
     if part.url and not part.url.startswith(("https://", "http://", "data:")):
         detail = f"the file {part.name!r} has an address that no provider can read"
         raise LLMBadRequest(provider=provider, detail=detail)
+
+
+def make_unsupported(info: ModelInfo, part: FilePart) -> LLMInputUnsupported:
+    """Return what is raised for a file that this API has no place for."""
+    return LLMInputUnsupported(
+        provider=info.provider,
+        model=info.model,
+        kind=f"{find_input_kind(part)} of the type {part.media_type} over this API",
+        name=part.name or "without a name",
+    )
 
 
 def decode_object(raw: msgspec.Raw) -> JsonObject | None:

@@ -33,6 +33,7 @@ from holdfast.providers.wire.codec import (
     make_data_url,
     make_sent_id,
     make_sent_name,
+    make_unsupported,
     read_text_of,
     render_result,
 )
@@ -176,6 +177,8 @@ class ResponsesCodec:
         text = inline_text(part)
         if text is not None:
             return {"type": "input_text", "text": text}
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         if part.url and not part.url.startswith("data:"):
             return {"type": "input_file", "file_url": part.url}
         return {
