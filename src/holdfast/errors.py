@@ -689,6 +689,11 @@ class RunFailed(Failed):
         """How the run ended."""
         return str(self.context.get("status", "failed"))
 
+    @property
+    def cause(self) -> str:
+        """The code of the error that made it fail; empty where none was recorded."""
+        return str(self.context.get("cause", ""))
+
 
 class RunInterrupted(Failed):
     """The machine failed while an agent worked: a full disk, a store that cannot be used.
