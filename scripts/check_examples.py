@@ -45,8 +45,8 @@ def write_blocks(folder: Path, blocks: list[Block]) -> None:
         (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
     source = ROOT / "src"
     (folder / "mypy.ini").write_text(
-        f"[mypy]\nstrict = True\nmypy_path = {source}\ncache_dir = {ROOT / '.mypy_cache' / 'docs'}\n"
-        "follow_imports = silent\n"
+        f"[mypy]\nstrict = True\nfollow_imports = silent\nmypy_path = {source}\n"
+        f"cache_dir = {ROOT / '.mypy_cache' / 'docs'}\n"
     )
     (folder / "pyrightconfig.json").write_text(
         f'{{"include": ["."], "extraPaths": ["{source}"], "typeCheckingMode": "standard"}}'
@@ -59,12 +59,12 @@ def check(command: list[str], folder: Path, blocks: list[Block]) -> int:
     for line in ended.stdout.splitlines():
         place = _PLACE.match(line)
         if place is None:
-            print(line)
+            sys.stdout.write(f"{line}\n")
             continue
         block = blocks[int(place[1].removeprefix("block_"))]
-        print(f"{block.page}:{block.line + int(place[2])}{line[place.end() :]}")
+        sys.stdout.write(f"{block.page}:{block.line + int(place[2])}{line[place.end() :]}\n")
     if ended.stderr:
-        print(ended.stderr, file=sys.stderr)
+        sys.stderr.write(ended.stderr)
     return ended.returncode
 
 
@@ -82,7 +82,8 @@ def main(arguments: list[str]) -> int:
         for name, command in commands.items():
             if not arguments or name in arguments:
                 status |= check(command, folder, blocks)
-    print(f"{len(blocks)} examples and blocks of the docs: {'errors' if status else 'no errors'}")
+    outcome = "errors" if status else "no errors"
+    sys.stdout.write(f"{len(blocks)} examples and blocks of the docs: {outcome}\n")
     return 1 if status else 0
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.agents.handoff import transform as transform
     from holdfast.agents.instructions import Instructions as Instructions
     from holdfast.agents.instructions import RunContext as RunContext
-    from holdfast.agents.instructions import write_prompt as write_prompt
+    from holdfast.agents.instructions import write_instructions as write_instructions
     from holdfast.agents.layout import export_agent_files as export_agent_files
     from holdfast.agents.lifecycle import AgentLifecycle as AgentLifecycle
     from holdfast.agents.lifecycle import AgentManager as AgentManager
@@ -70,7 +70,7 @@ else:
         __name__,
         {
             "output": "OutputT OutputType",
-            "instructions": "Instructions RunContext write_prompt",
+            "instructions": "Instructions RunContext write_instructions",
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
             "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "

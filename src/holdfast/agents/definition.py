@@ -197,7 +197,9 @@ class Agent(Generic[OutputT, DepsT]):
         self.prompt = "" if callable(prompt) else prompt
         """The part of the prompt that is the same in every run."""
         self.written: tuple[WrittenPart, ...] = ()
-        """The parts that functions write, behind it."""
+        """Functions that write further parts, which stand at the end of the system prompt."""
+        self.written_text = ""
+        """What they wrote; empty but in the copy that a turn works with."""
         if callable(prompt):
             self.instructions(prompt)
         self.deps_type = deps_type

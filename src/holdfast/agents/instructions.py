@@ -97,17 +97,14 @@ def read_instructions(function: Instructions, agent: str) -> WrittenPart:
     )
 
 
-async def write_prompt(
-    prompt: str,
+async def write_instructions(
     parts: Sequence[WrittenPart],
     context: RunContext[object],
     execution: ExecutionContext,
 ) -> str:
-    """Return a prompt with the parts that functions write, behind what stays the same."""
-    texts = [prompt.strip()]
-    for part in parts:
-        texts.append(await part.write(context, execution))
+    """Return the part of a prompt that functions write."""
+    texts = [await part.write(context, execution) for part in parts]
     return "\n\n".join([text for text in texts if text])
 
 
-__all__ = ["Instructions", "RunContext", "WrittenPart", "read_instructions", "write_prompt"]
+__all__ = ["Instructions", "RunContext", "WrittenPart", "read_instructions", "write_instructions"]

@@ -162,6 +162,17 @@ class PromptStep:
         draft.add(self.name, draft.agent.prompt.strip())
 
 
+class WrittenStep:
+    """What functions of the application wrote for this turn, behind all that stays the same."""
+
+    name = "written"
+    is_steady = True
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add it as it is; most agents have none."""
+        draft.add(self.name, getattr(draft.agent, "written_text", ""))
+
+
 class EnvironmentStep:
     """Where the agent works; nothing that changes within a session."""
 
@@ -398,6 +409,7 @@ def list_default_steps() -> tuple[ContextStep, ...]:
         EnvironmentStep(),
         InstructionsStep(),
         SkillsStep(),
+        WrittenStep(),
         ToolsStep(),
         HistoryStep(),
         MemoriesStep(),

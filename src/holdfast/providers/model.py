@@ -35,6 +35,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     messages: Sequence[Message]
     system: str = ""
+    changing: int = 0
+    """So many characters at the end of `system` are another with each turn, and not cached."""
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice | str = "auto"
     """`auto`, `none`, `required`, or the name of the one tool that must be called."""

@@ -27,7 +27,7 @@ from holdfast.agents import (
     RunContext,
     find_handed_over_answer,
     hear_nothing,
-    write_prompt,
+    write_instructions,
 )
 from holdfast.canonical import JsonObject
 from holdfast.context import (
@@ -260,16 +260,13 @@ class AgentTurn:
         )
         named = copy.copy(self._agent)
         execution = self._services.instrumentation.execution
-        named.prompt = await write_prompt(named.prompt, named.written, context, execution)
+        named.written_text = await write_instructions(named.written, context, execution)
         return named
 
     async def _render_prompt(
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> None:
-        """Complete the prompt: what functions write, and values of the state that it names.
-
-        Functions of the application may name values too; those of a message cannot.
-        """
+        """Complete the prompt: what functions write, and values of the state that it names."""
         if self._agent.written:
             self._agent = await self._write_prompt()
         if STATE_MARK not in self._agent.prompt:
@@ -391,6 +388,7 @@ class AgentTurn:
         return ModelRequest(
             messages=context.messages,
             system=context.system_prompt,
+            changing=len(self._agent.written_text),
             tools=context.tool_specs,
             temperature=self._agent.temperature,
             top_p=self._agent.top_p,

@@ -180,8 +180,11 @@ async def test_instructions_are_written_anew_for_every_turn(client):
     await agent.run(
         "Again", client=client, session=first.session_id, deps=Shop("Corner", Database(2))
     )
-    assert model.requests[0].system.startswith("Be brief.\n\nYou sell for Corner at 1.")
-    assert model.requests[1].system.startswith("Be brief.\n\nYou sell for Corner at 2.")
+    first_prompt, second_prompt = (request.system for request in model.requests)
+    assert first_prompt.startswith("Be brief.")
+    assert first_prompt.endswith("\n\nYou sell for Corner at 1.")
+    # Only the end is another: what stands before it can be cached.
+    assert second_prompt == first_prompt.removesuffix("1.") + "2."
     assert seen == ["Hi", "Again"]
     assert agent.prompt == "Be brief."
 
@@ -210,7 +213,7 @@ async def test_a_wrapped_agent_keeps_its_instructions_and_its_type(client):
     agent = Agent("seller", model=model, prompt=write, deps_type=Shop)
     loud = agent.wrapped(before=str.upper)
     await loud.run("hi", client=client, deps=Shop("Corner", Database()))
-    assert model.requests[0].system.startswith("You sell for Corner.")
+    assert model.requests[0].system.endswith("You sell for Corner.")
     assert model.requests[0].messages[-1].text == "HI"
 
 

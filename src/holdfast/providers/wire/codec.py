@@ -26,6 +26,7 @@ from holdfast.messages import (
     TextPart,
     TokenUsage,
     ToolPart,
+    ToolSpec,
     find_input_kind,
     split_parts,
 )
@@ -409,6 +410,24 @@ def check_file(provider: str, part: FilePart) -> None:
     if part.url and not part.url.startswith(("https://", "http://", "data:")):
         detail = f"the file {part.name!r} has an address that no provider can read"
         raise LLMBadRequest(provider=provider, detail=detail)
+
+
+class CacheKey:
+    """The key by which a provider finds requests of the same beginning: a digest of it."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self._known: tuple[str, tuple[ToolSpec, ...], str] = ("", (), "")
+
+    def find(self, request: ModelRequest) -> str:
+        """Return the key of a request: the same while prompt and tools stay the same."""
+        stable = request.system[: len(request.system) - request.changing].rstrip()
+        system, tools, key = self._known
+        if not key or tools is not request.tools or system != stable:
+            specs = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
+            key = digest([stable, specs])[:32]
+            self._known = (stable, request.tools, key)
+        return key
 
 
 def make_unsupported(info: ModelInfo, part: FilePart) -> LLMInputUnsupported:

@@ -21,6 +21,7 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
+    CacheKey,
     EncodedCache,
     Fragment,
     WireTranscript,
@@ -54,6 +55,8 @@ class ResponsesCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = WireTranscript(self)
+        self._marks = endpoint.marks_cache
+        self._cache_key = CacheKey()
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life.
@@ -90,6 +93,8 @@ class ResponsesCodec:
             schema = close_schema(request.output_schema)
             form = {"type": "json_schema", "name": request.output_name}
             made["text"] = {"format": {**form, "schema": schema, "strict": is_strict(schema)}}
+        if self._marks:
+            made["prompt_cache_key"] = self._cache_key.find(request)
         if request.temperature is not None:
             made["temperature"] = request.temperature
         if request.top_p is not None:
