@@ -434,6 +434,7 @@ async def orchestrator(
         limits=limits or runtime.runs.limits,
         budget=budget,
         on_ask=on_ask,
+        bus=runtime.hooks.bus,
     )
 
 

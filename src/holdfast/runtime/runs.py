@@ -146,7 +146,7 @@ class RunService:
         )
         limits = DelegationLimits(**settings.orchestration.model_dump())
         self.limits = limits
-        delegation = CallDelegation(Children(self, sessions, turns, limits=limits))
+        delegation = CallDelegation(Children(self, sessions, turns, limits=limits, bus=hooks.bus))
         hooks.execution.provide(Delegation, delegation)  # type: ignore[type-abstract]
 
     @property
