@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.agents.request import make_title as make_title
     from holdfast.agents.result import AgentResult as AgentResult
     from holdfast.agents.result import ChildPiece as ChildPiece
+    from holdfast.agents.result import HandedTo as HandedTo
     from holdfast.agents.result import Listener as Listener
     from holdfast.agents.result import RunOutcome as RunOutcome
     from holdfast.agents.result import hear_nothing as hear_nothing
@@ -83,7 +84,7 @@ else:
             "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
             "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
             "registry": "AGENTS AgentEntry AgentRegistry AgentWarning",
-            "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
+            "result": "HandedTo ChildPiece Listener RunOutcome hear_nothing AgentResult",
             "templates": "CostEstimate Template list_builtin_templates find_template",
         },
     )

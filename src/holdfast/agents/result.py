@@ -36,6 +36,14 @@ class ChildPiece(msgspec.Struct, frozen=True, kw_only=True, tag="child"):
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
 
 
+class HandedTo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation goes on that was handed over."""
+
+    agent: str
+    session_id: str
+    run_id: str
+
+
 class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, tag="result"):
     """The answer, and how it came about.
 
@@ -62,6 +70,17 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, t
 
     stopped_by: str = ""
     """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
+
+    @property
+    def handed_to(self) -> HandedTo | None:
+        """Who went on where the agent handed the conversation over; `None` where it did not."""
+        found = self.metadata.get("handed_to")
+        return msgspec.convert(found, HandedTo) if isinstance(found, dict) else None
+
+    @property
+    def transfer_to(self) -> str:
+        """The agent that the conversation was handed over to; empty where it was not."""
+        return self.handed_to.agent if self.handed_to is not None else ""
 
     @property
     def usage(self) -> TokenUsage:

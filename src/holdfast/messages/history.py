@@ -89,13 +89,11 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
         role = given.get("role")
         if role == "tool":
             _add_result(made, given)
-        elif role in _ROLES or role == "developer":
-            parts = [*_read_content(given.get("content")), *_read_calls(given)]
+        elif role in _ROLES:
+            parts = (*_read_content(given.get("content")), *_read_calls(given))
             if parts:
-                kept = "system" if role == "developer" else role
-                made.append(
-                    Message(id=make_id("msg"), session_id="", role=kept, parts=tuple(parts))
-                )
+                kept = _ROLES[role]
+                made.append(Message(id=make_id("msg"), session_id="", role=kept, parts=parts))
         else:
             raise UsageError(detail=f"A message of the chat API has no role {role!r}.")
     check_history(made)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.base_tool import BaseTool as BaseTool
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -201,6 +202,7 @@ else:
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
+            "base_tool": "BaseTool",
             "dependencies": "DepsT Injected Need check_needs fill read_need",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },

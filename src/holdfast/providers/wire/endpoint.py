@@ -136,9 +136,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache: Literal["auto", "on", "off"] = "auto"
     """Whether requests say what of them can be cached; `auto` where the vendor itself is asked,
     since servers that only speak its API may refuse fields that they do not know."""
-    prompt_cache: Literal["auto", "on", "off"] = "auto"
-    """Whether requests say what of them can be cached; `auto` where the vendor itself is asked,
-    since servers that only speak its API may refuse fields that they do not know."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """Chat API: older compatible servers only know `max_tokens`."""
 
