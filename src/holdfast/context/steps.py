@@ -165,6 +165,17 @@ class PromptStep:
         draft.add(self.name, draft.agent.prompt.strip())
 
 
+class WrittenStep:
+    """What functions of the application wrote for this turn, behind all that stays the same."""
+
+    name = "written"
+    is_steady = True
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add it as it is; most agents have none."""
+        draft.add(self.name, getattr(draft.agent, "written_text", ""))
+
+
 class EnvironmentStep:
     """Where the agent works; nothing that changes within a session."""
 
@@ -427,6 +438,7 @@ def list_default_steps(trust: InstructionTrust | None = None) -> tuple[ContextSt
         EnvironmentStep(),
         InstructionsStep(ProjectInstructions(trust=trust)),
         SkillsStep(),
+        WrittenStep(),
         ToolsStep(),
         HistoryStep(),
         MemoriesStep(),

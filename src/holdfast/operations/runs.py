@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Event
+from holdfast.messages import FilePart, Message, TextPart
 from holdfast.operations.caller import Caller
 from holdfast.operations.concerns import of_request, of_run
-from holdfast.operations.local_values import Local, LocalAgent, LocalModel
+from holdfast.operations.local_values import Local, LocalAgent, LocalDeps, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
@@ -31,6 +32,24 @@ _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 _GOES_ON = ("run.started", "run.resumed")
 
 
+def _read_text(content: str | Sequence[TextPart | FilePart]) -> str:
+    """Return the text of a message; of what is none, what was given, which is refused later."""
+    if not isinstance(content, list | tuple):
+        return content  # type: ignore[return-value]
+    return "\n".join([part.text for part in content if isinstance(part, TextPart)])
+
+
+def _read_parts(content: str | Sequence[TextPart | FilePart]) -> tuple[TextPart | FilePart, ...]:
+    if not isinstance(content, list | tuple):
+        return ()
+    if not content or not all([isinstance(part, TextPart | FilePart) for part in content]):
+        raise UsageError(
+            detail="A message is a text, or texts and files: see `make_user_content`, or let "
+            "`Agent.run` take a list of texts, Image, Audio and File."
+        )
+    return tuple(content)
+
+
 @operation("runs:write", agents=of_request)
 async def execute(
     runtime: Runtime,
@@ -38,7 +57,7 @@ async def execute(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -46,6 +65,8 @@ async def execute(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
 ) -> AgentResult:
     """Run an agent on a message in a session and return its result.
 
@@ -55,6 +76,11 @@ async def execute(
     same `run_id` again returns the finished result, or resumes what was interrupted, with
     the model and the options that it began with unless others are given. The message must then
     be the same too, or empty.
+
+    A message is a text, or parts: texts and files (`holdfast.messages.make_user_content`) in the
+    order in which they are read. A new session begins with `history`, if given. `deps` is what
+    tools and instructions ask for by type, in this process; it is not kept, so it is passed again
+    where the run goes on.
 
     Where a call asks and no approver is there to answer, `on_ask` refuses it (`deny`) or lets
     the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -70,6 +96,8 @@ async def execute(
     Raises:
         NotFound: there is no such agent or session, or this process lacks a tool of the agent.
         RunIdReused: the run of this id began with another message; nothing was executed.
+        DependencyMissing: a tool or the prompt asks for something that `deps` has not.
+        LLMInputUnsupported: the model takes no such file.
         RunInterrupted: the machine failed; the same `run_id` goes on with the run.
         SessionBusy: another turn is under way and `on_busy` is `reject`.
     """
@@ -77,7 +105,10 @@ async def execute(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=user_message,
+            message=_read_text(user_message),
+            content=_read_parts(user_message),
+            history=tuple(history),
+            deps=deps,
             options=options or {},
             run_id=run_id,
             model=model,
@@ -96,7 +127,7 @@ async def stream(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -105,6 +136,8 @@ async def stream(
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
     with_children: bool = False,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
 ) -> AsyncGenerator[StreamItem, None]:
     """Run an agent and yield what happens; the last item is the result.
 
@@ -116,7 +149,10 @@ async def stream(
     request = RunRequest(
         agent=agent_name,
         session_id=session_id,
-        message=user_message,
+        message=_read_text(user_message),
+        content=_read_parts(user_message),
+        history=tuple(history),
+        deps=deps,
         options=options or {},
         run_id=run_id,
         model=model,
@@ -139,7 +175,7 @@ async def start(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -147,6 +183,8 @@ async def start(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
     listener: Annotated[Listener, Local("follow it with `runs.follow`")] = hear_nothing,
 ) -> Run:
     """Start an agent's run in the background and return it as soon as it is queued.
@@ -160,7 +198,10 @@ async def start(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=user_message,
+            message=_read_text(user_message),
+            content=_read_parts(user_message),
+            history=tuple(history),
+            deps=deps,
             options=options or {},
             run_id=run_id,
             model=model,
@@ -393,6 +434,7 @@ async def orchestrator(
         limits=limits or runtime.runs.limits,
         budget=budget,
         on_ask=on_ask,
+        bus=runtime.hooks.bus,
     )
 
 

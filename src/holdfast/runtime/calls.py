@@ -170,6 +170,7 @@ class CallEnvironment:
                 run_id=turn.run.id,
                 conversation_id=around.execution.conversation_id or session.id,
             ),
+            deps=scope.deps,
         )
         if is_known:
             await restore_grants(workspace, context.state)

@@ -93,6 +93,7 @@ def make_tool_context(
         "threads": ToolThreads(),
         "clock": SYSTEM,
         "execution": ExecutionContext(),
+        "deps": None,
     }
     return ToolContext(**{**plain, **fields})
 

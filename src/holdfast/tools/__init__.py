@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.base_tool import BaseTool as BaseTool
     from holdfast.tools.builtin import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from holdfast.tools.definition import Tool as Tool
     from holdfast.tools.definition import ToolOptions as ToolOptions
     from holdfast.tools.definition import tool as tool
+    from holdfast.tools.dependencies import DepsT as DepsT
+    from holdfast.tools.dependencies import Injected as Injected
+    from holdfast.tools.dependencies import Need as Need
+    from holdfast.tools.dependencies import check_needs as check_needs
+    from holdfast.tools.dependencies import fill as fill
+    from holdfast.tools.dependencies import read_need as read_need
     from holdfast.tools.diffs import make_unified_diff as make_unified_diff
     from holdfast.tools.effects import Effect as Effect
     from holdfast.tools.effects import Intent as Intent
@@ -198,6 +205,8 @@ else:
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
+            "base_tool": "BaseTool",
+            "dependencies": "DepsT Injected Need check_needs fill read_need",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

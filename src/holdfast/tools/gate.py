@@ -268,6 +268,10 @@ class DoomLoop(msgspec.Struct):
         self.tool, self.arguments = tool, arguments
         return self.count >= _LOOP_THRESHOLD
 
+    def would_loop(self, tool: str, arguments: JsonObject) -> bool:
+        """Say whether this call would be at least the third equal one; counts nothing."""
+        return msgspec.structs.replace(self).count_and_check(tool, arguments)
+
     def forgive(self) -> None:
         """Start counting anew, after an approver consented."""
         self.count = 0

@@ -164,6 +164,13 @@ class ToolExecutionManager:
             raise first from first.__cause__  # its own cause tells a fault of the machine
         return tuple([task.result() for task in tasks])
 
+    def check_doom_loop(self, tool: str, arguments: JsonObject) -> bool:
+        """Say whether a call would be the third equal one in a row, about which a person is asked.
+
+        Looks only: the gate counts the calls themselves.
+        """
+        return self._admission.doom.would_loop(tool, arguments)
+
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:

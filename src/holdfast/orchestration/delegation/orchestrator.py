@@ -12,6 +12,7 @@ import msgspec
 from holdfast.agents import Agent, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import RunInterrupted, UsageError
+from holdfast.hooks import Emitter
 from holdfast.ids import make_id
 from holdfast.orchestration.delegation.child import Children, ChildRequest, make_pattern_session
 from holdfast.orchestration.delegation.limits import DelegationLimits
@@ -51,7 +52,7 @@ class AgentOrchestrator:
     finished results and go on with what a crash interrupted; nothing is done twice.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what all of its children share
         self,
         host: RunExecutor,
         sessions: SessionManager,
@@ -62,6 +63,7 @@ class AgentOrchestrator:
         limits: DelegationLimits | None = None,
         budget: Budget = NO_BUDGET,
         on_ask: OnAsk = "deny",
+        bus: Emitter | None = None,
     ) -> None:
         """Let this host carry out runs in these sessions.
 
@@ -69,7 +71,7 @@ class AgentOrchestrator:
         lacks. Without one, the session's rules alone stand above them. All children together
         spend at most `budget`. `on_ask` says what becomes of calls that no approver answers.
         """
-        self._children = Children(host, sessions, turns, limits=limits)
+        self._children = Children(host, sessions, turns, limits=limits, bus=bus)
         self._sessions = sessions
         self.run_id = run_id or make_id("orc")
         self._agent = agent
