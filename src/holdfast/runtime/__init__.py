@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.undo import UndoReport as UndoReport
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -63,6 +64,7 @@ else:
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "transfer": "export_session import_session",
+            "undo": "UndoReport",
             "workflows": "OnWait",
         },
     )

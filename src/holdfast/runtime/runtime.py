@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.redaction import Redactor
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.undo import UndoService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -316,6 +317,13 @@ class Runtime:
         return LoopService(
             self.settings, self.base_dir, self.sessions, self.turns, self.runs, self.artifacts
         )
+
+    @functools.cached_property
+    def undo(self) -> UndoService:
+        """What takes back the newest part of a session."""
+        from holdfast.runtime.undo import UndoService  # noqa: PLC0415 - optional
+
+        return UndoService(self.sessions, self.confinement)
 
     @functools.cached_property
     def workflows(self) -> WorkflowService:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from holdfast.tools.events import ToolAnswered as ToolAnswered
     from holdfast.tools.events import ToolOutcomeDecided as ToolOutcomeDecided
     from holdfast.tools.events import ToolOutcomeUnknown as ToolOutcomeUnknown
+    from holdfast.tools.events import FilesRestored as FilesRestored
     from holdfast.tools.events import ToolParked as ToolParked
     from holdfast.tools.events import ToolStarted as ToolStarted
     from holdfast.tools.export import describe as describe
@@ -165,7 +166,7 @@ else:
             """,
             "events": """
                 PermissionRefused ToolAnswered ToolOutcomeDecided ToolOutcomeUnknown ToolParked
-                NestedCallEnded
+                FilesRestored NestedCallEnded
                 ToolStarted
             """,
             "export": "describe",
