@@ -142,9 +142,7 @@ async def test_any_series_of_writes_is_undone_to_the_byte(
 ) -> None:
     place = tmp_path_factory.mktemp("work")
     (place / "a.txt").write_bytes(b"first\r\nline")
-    found = load_settings(
-        overrides={"workspace": str(place), "storage.url": "memory://"}
-    )
+    found = load_settings(overrides={"workspace": str(place), "storage.url": "memory://"})
     async with AsyncClient(settings=found.settings) as client:
         client.approver = AutoConfirm()
         parts = [

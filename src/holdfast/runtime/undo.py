@@ -56,9 +56,7 @@ class UndoService:
         sessions = self._sessions
         session = await sessions.get_session(session_id)
         asked = [
-            one
-            for one in await sessions.messages.all(session)
-            if one.role == "user" and one.run_id
+            one for one in await sessions.messages.all(session) if one.role == "user" and one.run_id
         ]
         back: list[str] = []
         first = ""
@@ -111,9 +109,7 @@ class UndoService:
     ) -> None:
         seen: set[str] = set()
         while True:
-            page = await self._journal.read(
-                session.id, after=after, kinds=_KINDS, limit=_PAGE
-            )
+            page = await self._journal.read(session.id, after=after, kinds=_KINDS, limit=_PAGE)
             for event in page:
                 after = event.session_seq
                 fact = event.expect(ToolStarted)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
-_WAIT_S = 60
+_WAIT_S = 12
 _PATIENCE_S = 5
 # The program's own terminal, so that Ctrl-C reaches it and nobody else.
 _SIT_DOWN = """
