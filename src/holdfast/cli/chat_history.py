@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.cli.call_view import describe_after
 from holdfast.cli.output import make_printable, say
 from holdfast.cli.screen import show_lines
@@ -9,6 +11,8 @@ from holdfast.messages import Message, TextPart, ToolPart
 from holdfast.sync import Client
 
 MOST_SHOWN = 12
+_BY_HAND = re.compile(r"Call the tool [\w.:/-]+\.")
+"""What stands for the person where a tool was called by hand; the call itself is shown."""
 _LONGEST = 2_000
 
 
@@ -28,7 +32,7 @@ def _show_message(message: Message) -> None:
     for part in message.parts:
         if isinstance(part, ToolPart):
             show_lines(describe_after(part)[:1])
-        elif isinstance(part, TextPart) and part.text.strip():
+        elif isinstance(part, TextPart) and part.text.strip() and not _BY_HAND.fullmatch(part.text):
             text = part.text if len(part.text) <= _LONGEST else f"{part.text[:_LONGEST]}…"
             lines = make_printable(text).splitlines()
             for number, line in enumerate(lines):

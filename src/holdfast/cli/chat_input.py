@@ -132,8 +132,8 @@ class ReadlineReader:
 class PromptToolkitReader:
     """Reads at a terminal with prompt_toolkit: several lines, a menu that completes, a status.
 
-    A paste stays whole. Enter sends; Alt-Enter, Ctrl-J and a backslash before Enter begin another
-    line; Ctrl-G and Ctrl-X Ctrl-E open the editor.
+    A paste stays whole. Enter sends; Alt-Enter and a backslash before Enter begin another line;
+    Ctrl-G and Ctrl-X Ctrl-E open the editor.
     """
 
     def __init__(self, history: ChatHistory, words: ChatWords, status: Callable[[], str]) -> None:
@@ -239,8 +239,9 @@ def _make_key_bindings() -> Any:  # noqa: ANN401 - of prompt_toolkit
         event.current_buffer.open_in_editor()
 
     bindings.add("escape", "enter")(begin_line)
-    bindings.add("c-j")(begin_line)
     bindings.add("enter")(send)
+    # What was typed while the agent worked comes with the line ends of a cooked terminal.
+    bindings.add("c-j")(send)
     bindings.add("c-g")(edit)
     return bindings
 

@@ -24,7 +24,7 @@ class SandboxName:
 
     def _find(self) -> None:
         report = asyncio.run(describe_sandbox())
-        self.text = report.active or "none, so no commands"
+        self.text = report.active.partition("/")[0] or "none: no commands"
 
 
 def format_status(
@@ -33,11 +33,11 @@ def format_status(
     """Return the status line: who answers, how full the context is, cost, sandbox."""
     share = f"{100 * used // window}%" if window else "?"
     parts = [
+        agent,
         model,
         f"context {share} of {format_count(window)}",
         f"${cost_usd:.4f}",
         f"sandbox {sandbox}",
-        f"agent {agent}",
     ]
     return make_printable(" · ".join(parts))
 

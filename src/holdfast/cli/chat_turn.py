@@ -221,9 +221,9 @@ class ChatTurn:
         if self._typed == (request.tool, request.arguments) and is_plain and request.required == 1:
             asked.answer(ApprovalAnswer(verdict="allow", by=getpass.getuser()))
             return
-        self._screen.announce(but=asked.request.call_id)
+        self._screen.announce(but=request)
         self._screen.close()
-        notify(f"{asked.request.tool} asks")
+        notify(f"{request.tool} asks")
         try:
             with self._keys.as_usual():
                 asked.answer(ask_here(asked.request))

@@ -13,11 +13,13 @@ import click
 import msgspec
 
 from holdfast.agents import AgentResult, ChildPiece
+from holdfast.canonical import JsonObject
 from holdfast.cli.call_view import Line, describe_after, describe_before, is_shown_before
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import has_color, make_printable, say
 from holdfast.messages import ToolPart
 from holdfast.providers import Delta, Finished, Restarted, TextDelta
+from holdfast.tools import ApprovalRequest
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -185,7 +187,9 @@ class Screen:
             self._text = PlainText() if sys.stdout.isatty() else HeldText()
         self._is_chat = is_chat
         self._has_shown_text = False
-        self._announced: dict[str, tuple[str, ToolPart]] = {}
+        self._announced: list[tuple[str, ToolPart]] = []
+        self._asked: list[tuple[str, JsonObject]] = []
+        """Calls that were put before the person, maybe before the answer that made them came."""
         self.context_tokens = 0
         """How much of its context the model used with its last answer."""
 
@@ -205,8 +209,7 @@ class Screen:
         if not self._invocation.is_text:
             return
         if isinstance(heard, ToolPart):
-            self.announce(but=heard.call_id if not is_shown_before(heard) else "")
-            self._announced.pop(heard.call_id, None)
+            self.announce()
             self.close()
             show_lines(describe_after(heard, path))
         elif isinstance(heard, Finished):
@@ -222,21 +225,25 @@ class Screen:
 
     def _note_calls(self, calls: tuple[ToolPart, ...], path: str) -> None:
         self.close()
-        self._announced |= {one.call_id: (path, one) for one in calls if is_shown_before(one)}
+        self._announced += [(path, one) for one in calls if is_shown_before(one)]
         if not self._is_chat:
             self.announce()
 
-    def announce(self, *, but: str = "") -> None:
-        """Show what is about to run and was not shown yet, except for one call.
+    def announce(self, *, but: ApprovalRequest | None = None) -> None:
+        """Show what is about to run and was not shown yet, except for a call that asks.
 
-        A call that asks is shown by who asks, more exactly: with what it would really change.
+        That is shown by who asks, more exactly: with what it would really change.
         """
-        for call_id, (path, part) in list(self._announced.items()):
-            if call_id != but:
-                del self._announced[call_id]
-                self.close()
-                show_lines(describe_before(part, path))
-        self._announced.pop(but, None)
+        if but is not None:
+            self._asked.append((but.tool, but.arguments))
+        waiting, self._announced = self._announced, []
+        for path, part in waiting:
+            # Not by its id: the run gives a call one of its own.
+            if (part.tool, part.input) in self._asked:
+                self._asked.remove((part.tool, part.input))
+                continue
+            self.close()
+            show_lines(describe_before(part, path))
 
     def _show(self, text: str) -> None:
         self._text.feed(make_printable(text))
@@ -252,6 +259,7 @@ class Screen:
         The answer of a run that had ended before did not arrive in pieces: it comes first.
         """
         self._announced.clear()
+        self._asked.clear()
         if self._invocation.is_text and not self._has_shown_text:
             self._show(result.response)
         self.close()

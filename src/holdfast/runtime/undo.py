@@ -29,7 +29,7 @@ class UndoReport(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Session
     message: str
-    """The message that was taken back, the first if there were several."""
+    """The message that was taken back, the newest if there were several."""
     restored: tuple[str, ...] = ()
     left: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -59,14 +59,14 @@ class UndoService:
             one for one in await sessions.messages.all(session) if one.role == "user" and one.run_id
         ]
         back: list[str] = []
-        first = ""
+        newest = ""
         for message in reversed(asked):
             begun = (await get_run(self._journal, message.run_id)).queued_at
             to = begun - 1 if to is None else to
             if begun <= to:
                 break
             back.append(message.run_id)
-            first = message.text
+            newest = newest or message.text
         if to is None:
             raise UsageError(detail="There is nothing to take back.")
         changes = await self._list_changes(session, to, back)
@@ -80,7 +80,7 @@ class UndoService:
                 restored, left = await self._restore(session.directory, changes)
                 await hold.append(FilesRestored(to=to, restored=restored, left=left), is_last=True)
         after = await sessions.revert_session(session.id, to=to)
-        return UndoReport(session=after, message=first, restored=restored, left=left)
+        return UndoReport(session=after, message=newest, restored=restored, left=left)
 
     async def _list_changes(
         self, session: Session, to: int, runs: list[str]

@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from holdfast.tools.egress import HostGrant as HostGrant
     from holdfast.tools.egress import check_network_rights as check_network_rights
     from holdfast.tools.egress import read_grant as read_grant
+    from holdfast.tools.events import FilesRestored as FilesRestored
     from holdfast.tools.events import NestedCallEnded as NestedCallEnded
     from holdfast.tools.events import PermissionRefused as PermissionRefused
     from holdfast.tools.events import ToolAnswered as ToolAnswered
     from holdfast.tools.events import ToolOutcomeDecided as ToolOutcomeDecided
     from holdfast.tools.events import ToolOutcomeUnknown as ToolOutcomeUnknown
-    from holdfast.tools.events import FilesRestored as FilesRestored
     from holdfast.tools.events import ToolParked as ToolParked
     from holdfast.tools.events import ToolStarted as ToolStarted
     from holdfast.tools.export import describe as describe

@@ -332,9 +332,8 @@ async def test_commands_and_changes_are_shown_before_and_after(
         await terminal.sees("✓ edit a.txt +1 -1")
         await terminal.sees("Done.")
         # The status line below the prompt.
-        await terminal.sees("openai:gpt-4o-mini · context")
+        await terminal.sees("build · openai:gpt-4o-mini · context")
         await terminal.sees("sandbox")
-        await terminal.sees(">")
         terminal.type("\x04")
         assert await terminal.ends() == 0
 
