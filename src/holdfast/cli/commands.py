@@ -19,7 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
     "chat": (
         "holdfast.cli.chat",
-        "Talk with an agent: answers as they arrive, calls in one line each.",
+        "Talk with an agent: answers as they arrive, calls before and after they run.",
     ),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show, check or trust the settings."),
@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers."),
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
+    "resume": ("holdfast.cli.resume", "Go on with a run where it stopped, by default the last."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "serve": ("holdfast.cli.serve", "Serve agents over HTTP."),

@@ -410,7 +410,7 @@ async def test_a_command_of_the_person_passes_the_gate(server: FakeServer, tmp_p
     async with chat(server, tmp_path) as terminal:
         await terminal.sees(">")
         terminal.enter("!touch made.txt")
-        await terminal.sees("denied")
+        await terminal.sees("is not allowed")
         await terminal.sees(">")
         terminal.type("\x04")
         assert await terminal.ends() == 0
