@@ -127,7 +127,8 @@ async def read_goal(client: AsyncClient, run: Run) -> str:
             text = (await client.get_session(run.session_id)).title
         except NotFound:
             text = ""
-    return " ".join(text.split())[:_LONGEST_GOAL]
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return " ".join(first.split())[:_LONGEST_GOAL]
 
 
 async def read_account(client: AsyncClient, run: Run) -> RunAccount:

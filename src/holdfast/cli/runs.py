@@ -70,9 +70,10 @@ def list_(
             rows = []
             for run in runs:
                 rows.append(await make_row(client, run))
-                for child in await client.runs.children(run.id) if is_nested else ():
-                    inside = await make_row(client, await client.runs.get(child.id))
-                    rows.append({**inside, "parent": child.parent_run or run.id})
+                below = await client.runs.children(run.id) if is_nested else []
+                inside = [await make_row(client, await client.runs.get(one.id)) for one in below]
+                inside.sort(key=lambda row: str(row["time_queued"]))
+                rows += [{**row, "parent": run.id} for row in inside]
             return rows
 
     rows = run_async(work())
