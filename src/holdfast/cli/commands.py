@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
     "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
     "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
-    "runs": ("holdfast.cli.runs", "List, show, watch, resume, cancel or report runs."),
+    "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

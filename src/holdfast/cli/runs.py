@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from holdfast.cli.call_view import describe_after
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
-from holdfast.cli.loop import LoopWishes, find_run, run_loop
+from holdfast.cli.loop import LoopWishes, find_run, run_loop, say_how_to_answer
 from holdfast.cli.loop_view import LinesView, choose_view, to_line
 from holdfast.cli.output import emit, say
 from holdfast.cli.run_view import RunAccount, find_last_run, make_row, read_account
@@ -38,7 +39,7 @@ _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 
 @click.group("runs", cls=Group)
 def command() -> None:
-    """List, show, watch, resume, cancel or report runs.
+    """List, show, watch, attend, resume, cancel or report runs.
 
     A loop (`holdfast GOAL`) is a run; so is every run of one of its agents, every call of
     `holdfast run`, every turn of a chat, every workflow, and every tool called by hand.
@@ -181,6 +182,39 @@ async def _watch_events(invocation: Invocation, run: Run) -> Run:
                 elif event.kind.startswith(("workflow.", "step.")):
                     lines.hear(event.decode())
         return await client.runs.get(run.id)
+
+
+@command.command("attach")
+@click.argument("run", required=False)
+@pass_invocation
+def attach(invocation: Invocation, run: str | None) -> None:
+    """Follow RUN, by default the last, and attend it: what asks is put before you.
+
+    Where it waits and no terminal is here, it goes on as soon as it was answered elsewhere
+    (`holdfast approvals`). Ctrl-C leaves a run that works in another process alone.
+    """
+
+    async def find(name: str | None) -> Run:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+            return await find_last_run(client, name)
+
+    async def wait(parked: Run) -> Run:
+        async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+            below = await client.runs.children(parked.id)
+            await say_how_to_answer(client, {parked.id, *[one.id for one in below]})
+            return await client.runs.await_answer(parked.id)
+
+    found = run_async(find(run))
+    if found.status in ("running", "queued") and found.agent != LOOP_AGENT:
+        found = run_async(_watch_events(invocation, found))
+    if found.status == "parked" and not (sys.stdin.isatty() and invocation.is_text):
+        found = run_async(wait(found))
+    if found.agent == LOOP_AGENT:
+        run_loop(invocation, "", LoopWishes(run_id=found.id))
+    elif found.has_ended:
+        click.get_current_context().invoke(show, run=found.id)
+    else:
+        _resume_other(found, model="", auto_confirm=False)
 
 
 @command.command("resume")

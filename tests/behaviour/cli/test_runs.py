@@ -37,9 +37,8 @@ def call(tmp_path: Path):
 
 
 def test_every_kind_of_run_is_listed_newest_first_and_nested_ones_are_folded(call) -> None:
-    assert "There are no runs" in call("runs", "list").stdout
     assert call("run", "What is 15 * 23?").returncode == 0
-    assert call("tools", "run", "list", "--set", "path=.").returncode == 0
+    assert call("tools", "run", "list", "path=.").returncode == 0
     assert call("Describe this workspace").returncode == 0
     rows = json.loads(call("runs", "list", "--json").stdout)
     assert [row["kind"] for row in rows] == ["loop", "call", "agent build"]
@@ -48,11 +47,9 @@ def test_every_kind_of_run_is_listed_newest_first_and_nested_ones_are_folded(cal
     whole = json.loads(call("runs", "list", "--all", "--json").stdout)
     assert len(whole) == len(rows) + rows[0]["inside"]
     assert {row["parent"] for row in whole if "parent" in row} == {rows[0]["id"]}
-    assert len(json.loads(call("runs", "list", "--kind", "agent", "--json").stdout)) == 1
     # Sessions that runs began for themselves are left out, and a list is a list.
     sessions = json.loads(call("sessions", "list", "--json").stdout)
     assert len(sessions) == 3
-    assert len(json.loads(call("sessions", "list", "--all", "--json").stdout)) > 3
     paged = call("sessions", "list", "--limit", "1", "--json")
     assert len(json.loads(paged.stdout)) == 1
     assert json.loads(paged.stderr)["next_cursor"]
@@ -82,10 +79,25 @@ def test_the_describing_run_counts_every_file(call, tmp_path: Path) -> None:
     assert "801 files." in told
     assert "Python (800), Markdown (1)" in told
     assert "├── src/                    400 files" in told
-    # The run of an empty folder describes it too.
-    assert "`src" not in call("Describe this workspace", "--workspace", str(tmp_path)).stderr
 
 
 def test_a_word_with_one_wrong_letter_finds_its_command(call) -> None:
     assert "`holdfast runs`" in call("runz").stderr
-    assert "`holdfast memory`" in call("memry").stderr
+
+
+def test_a_detached_run_waits_for_its_answer_and_goes_on_by_itself(call, tmp_path: Path) -> None:
+    agents = tmp_path / ".config" / "holdfast" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "asker.md").write_text(
+        "---\ndescription: asks\npermission:\n"
+        "  - {permission: calculator, pattern: '*', action: ask}\n---\nCount.\n"
+    )
+    begun = call("run", "--detach", "--agent", "asker", "What is 15 * 23?", "--json")
+    assert begun.returncode == 0, begun.stderr
+    run_id = json.loads(begun.stdout)["run_id"]
+    call("runs", "watch", run_id)  # until it rests
+    [waiting] = json.loads(call("approvals", "list", "--json").stdout)
+    assert call("approvals", "approve", waiting["id"]).returncode == 0
+    # Watching executes nothing: the detached process does.
+    assert "15 * 23 = 345" in call("runs", "attach", run_id).stdout
+    assert (tmp_path / "state" / "detached" / f"{run_id}.log").stat().st_mode & 0o077 == 0
