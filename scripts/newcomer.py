@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from holdfast.settings import process_environment  # noqa: E402
 from holdfast.testing.fake_server import (  # noqa: E402
     FakeServer,
     HoldPoint,
@@ -137,7 +137,7 @@ def holdfast(place: Path, *words: str) -> str:
 
 def around(place: Path) -> dict[str, str]:
     """A home of its own, and no key of the machine."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    kept = {name: one for name, one in process_environment().items() if name in ("PATH", "LANG")}
     return kept | {
         "HOME": str(place),
         "AGENT_STATE_DIR": str(place / "state"),
