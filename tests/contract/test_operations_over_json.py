@@ -133,6 +133,7 @@ async def talk(client: ClientSurface[Async]) -> str:
     assert (await client.sessions.most_recent()) is not None
     copy = await client.sessions.fork(session.id)
     await client.sessions.revert(copy.id, to=1)
+    assert (await client.sessions.undo(copy.id, to=1)).restored == ()
     await client.sessions.archive(copy.id)
     await client.sessions.restore(copy.id)
     await client.sessions.change_state(copy.id, "archived")

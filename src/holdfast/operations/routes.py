@@ -172,6 +172,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "sessions.restore": HttpRoute("POST", f"{_S}/restore"),
     "sessions.fork": HttpRoute("POST", f"{_S}/fork", 201),
     "sessions.revert": HttpRoute("POST", f"{_S}/revert"),
+    "sessions.undo": HttpRoute("POST", f"{_S}/undo"),
     "sessions.lines": HttpRoute("GET", f"{_S}/export", media_type="application/x-ndjson"),
     "sessions.context": HttpRoute("GET", f"{_S}/context"),
     "sessions.compact": HttpRoute("POST", f"{_S}/compact"),

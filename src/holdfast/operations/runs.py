@@ -293,17 +293,27 @@ async def list_(
     *,
     status: RunStatus | None = None,
     kind: str = "",
+    is_top: bool = False,
     limit: int = 50,
 ) -> list[Run]:
-    """Return runs, newest first; of one `kind` (`loop`, `workflow`) if given."""
+    """Return runs, newest first; of one `kind` (`loop`, `workflow`, `agent`, `call`) if given.
+
+    With `is_top` only those that no other run has started; `children` has the others.
+    """
     is_kind = {
         "": lambda run: True,
         "loop": lambda run: run.agent == LOOP_AGENT,
         "workflow": lambda run: run.agent.startswith(AGENT_PREFIX),
+        "agent": lambda run: (
+            bool(run.agent) and run.agent != LOOP_AGENT and not run.agent.startswith(AGENT_PREFIX)
+        ),
+        "call": lambda run: not run.agent,
     }
     if kind not in is_kind:
         raise UsageError(detail=f"The kind of a run is one of {', '.join(filter(None, is_kind))}.")
-    return await runtime.storage.runs(status=status, is_kind=is_kind[kind], limit=limit)
+    return await runtime.storage.runs(
+        status=status, is_kind=is_kind[kind], is_top=is_top, limit=limit
+    )
 
 
 @operation("runs:write", agents=of_run)

@@ -13,7 +13,7 @@ from holdfast.messages import Message
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.runtime import Runtime, export_session, import_session, open_whole_file
+from holdfast.runtime import Runtime, UndoReport, export_session, import_session, open_whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -157,6 +157,24 @@ async def fork(
 async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: int) -> Session:
     """Make the conversation what it was at event `to`; the log keeps what came after."""
     return await runtime.sessions.revert_session(session_id, to=to)
+
+
+@operation("sessions:write")
+async def undo(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, to: int | None = None
+) -> UndoReport:
+    """Take back everything after event `to`, by default the last message: files included.
+
+    A file that `write`, `edit` or `multiedit` changed since has again what it had then, also where
+    a child changed it. It stays as it is, and the report says why, where something else changed it
+    too, or where what it had was not kept (long or no text, or with a secret in it). Commands and
+    other effects are not taken back. The log keeps all of it.
+
+    Raises:
+        UsageError: there is nothing to take back, or no event with this number.
+        SessionBusy: a turn holds the session, or has begun and not ended.
+    """
+    return await runtime.undo.undo(session_id, to)
 
 
 @stream_operation("sessions:read")

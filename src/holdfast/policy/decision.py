@@ -185,6 +185,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             # The first rule that any caller meets: no operator has written it, so it says its way
             # out.
             return f"{said}; ALLOW_NET and allowed_hosts in network.yaml open hosts"
+        if decisive.source == "ceiling" and (rule.permission, rule.pattern) == ("command", "*"):
+            return (
+                f"{said}; allowed_commands in tools.yaml names the programs that may run, and lets "
+                "none of them write to a file by > or >>"
+            )
         return said
 
 

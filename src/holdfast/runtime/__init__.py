@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.undo import UndoReport as UndoReport
     from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
     from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
@@ -66,6 +67,7 @@ else:
             "open_tenant",
             "transfer": "export_session import_session",
             "work_metrics": "WorkMetrics format_metrics",
+            "undo": "UndoReport",
             "workflows": "OnWait",
         },
     )

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.audit import AuditService
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.undo import UndoService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -361,6 +362,13 @@ class Runtime:
     def _has_audit(self) -> bool:
         """Whether there is a trail: what is kept nowhere has none."""
         return self.settings.audit.enabled and self.settings.storage.url != "memory://"
+
+    @functools.cached_property
+    def undo(self) -> UndoService:
+        """What takes back the newest part of a session."""
+        from holdfast.runtime.undo import UndoService  # noqa: PLC0415 - optional
+
+        return UndoService(self.sessions, self.confinement)
 
     @functools.cached_property
     def workflows(self) -> WorkflowService:

@@ -250,6 +250,25 @@ class Workspace:
                     return FileChange(path=tree.display(real), before=before, after=after)
         raise FileChanged(path=path)
 
+    def remove(self, path: str, expected: bytes) -> None:
+        """Delete a file whose content is still the expected one.
+
+        Raises:
+            FileMissing: it is gone already.
+            FileChanged: it has another content; it stays.
+            PermissionDenied, FileError, FileUnsuitable: it cannot be deleted.
+        """
+        tree, relative = self._locate(path)
+        real = self._resolve_real(tree, relative)
+        tree.check_write(real)
+        with _stripes[hash((tree.root.path, real)) % _STRIPES]:
+            before, stamp = self._read_for_update(path)
+            if before is None:
+                raise FileMissing(path=path)
+            if before != expected:
+                raise FileChanged(path=path)
+            self._retry(path, lambda: self._unlink(path, stamp))
+
     def make_directory(self, path: str) -> str:
         """Make a directory and its parents; return its real path."""
         tree, relative = self._locate(path)
@@ -389,6 +408,15 @@ class Workspace:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=place.parent_fd)
                 raise
+            _sync_directory(place.parent_fd)
+
+    def _unlink(self, path: str, expected: _Stamp | None) -> None:
+        with self._format_place(path) as (tree, place):
+            tree.check_write(place.path)
+            with _hold(place.parent_fd):
+                if _stamp(_look(place)) != expected:
+                    raise FileChanged(path=path)
+                _translate(path, lambda: os.unlink(place.name, dir_fd=place.parent_fd))
             _sync_directory(place.parent_fd)
 
     @staticmethod

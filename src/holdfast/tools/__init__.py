@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.tools.egress import HostGrant as HostGrant
     from holdfast.tools.egress import check_network_rights as check_network_rights
     from holdfast.tools.egress import read_grant as read_grant
+    from holdfast.tools.events import FilesRestored as FilesRestored
     from holdfast.tools.events import NestedCallEnded as NestedCallEnded
     from holdfast.tools.events import PermissionRefused as PermissionRefused
     from holdfast.tools.events import ToolAnswered as ToolAnswered
@@ -174,7 +175,7 @@ else:
             """,
             "events": """
                 PermissionRefused ToolAnswered ToolOutcomeDecided ToolOutcomeUnknown ToolParked
-                NestedCallEnded
+                FilesRestored NestedCallEnded
                 ToolStarted
             """,
             "export": "describe",
