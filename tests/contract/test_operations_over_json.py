@@ -171,6 +171,8 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     call = await client.tools.call("list", {"path": "."}, session_id=session)
     assert call.run.status == "completed"
     assert await client.tools.history(session)
+    assert "bash" in [one.name for one in await client.tools.list()]
+    assert (await client.tools.schema("bash"))["parameters"]["properties"]["command"]
 
 
 async def remember(client: ClientSurface[Async], session: str) -> None:
@@ -276,6 +278,10 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.providers.list()
     assert await client.mcp.endpoints() == []
     assert await client.policies.reload()
+    assert (await client.policies.get()).version
+    assert (await client.policies.validate()).is_valid
+    assert (await client.policies.explain("bash", kind="command", target="ls")).rules
+    assert (await client.policies.replay()).changes == ()
     assert await client.approvals.list() == []
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()

@@ -12,7 +12,6 @@ import click
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.cli.recorded import read_recorded_calls
 from holdfast.client import AsyncClient
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.policy import (
@@ -30,6 +29,7 @@ from holdfast.policy import (
     replay,
     request_of,
 )
+from holdfast.runtime import read_recorded_calls
 
 C = TypeVar("C", bound=Callable[..., object])
 

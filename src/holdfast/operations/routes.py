@@ -135,6 +135,10 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "messages.get": HttpRoute("GET", f"{_S}/messages/{{message_id}}"),
     "messages.update_part": HttpRoute("PUT", f"{_S}/messages/{{message_id}}/parts"),
     "messages.delete": HttpRoute("DELETE", f"{_S}/messages/{{message_id}}", 204),
+    "policies.get": HttpRoute("GET", "/v1/policies"),
+    "policies.validate": HttpRoute("POST", "/v1/policies/validate"),
+    "policies.explain": HttpRoute("POST", "/v1/policies/explain"),
+    "policies.replay": HttpRoute("POST", "/v1/policies/replay"),
     "policies.reload": HttpRoute("POST", "/v1/policies/reload"),
     "providers.list": HttpRoute("GET", "/v1/providers"),
     "runs.start": HttpRoute("POST", "/v1/runs", 202, _NEW_RUN),
@@ -197,6 +201,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
         "GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"
     ),
     "tenants.erase_user": HttpRoute("POST", "/v1/users/{subject}/erase"),
+    "tools.list": HttpRoute("GET", "/v1/tools"),
+    "tools.schema": HttpRoute("GET", "/v1/tools/{name}/schema"),
     "tools.call": HttpRoute("POST", "/v1/tools/{name}/call"),
     "tools.history": HttpRoute("GET", f"{_S}/calls"),
     "tools.output": HttpRoute(

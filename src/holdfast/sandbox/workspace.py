@@ -90,11 +90,13 @@ class Workspace:
         finder: Finder | None = None,
         hidden: Sequence[str] = (),
         read_only: Sequence[str] = (),
+        within: Sequence[str] | None = None,
     ) -> None:
         """Open the root; it must be an existing directory.
 
         `hidden` and `read_only` are absolute paths that no granted directory brings into reach,
-        or lets be written; inside the root, the rules say so.
+        or lets be written; inside the root, the rules say so. With `within`, only what lies in
+        one of those directories can be granted.
 
         Raises:
             UsageError: the root is missing or no directory.
@@ -106,7 +108,11 @@ class Workspace:
         """The workspace directory, with links resolved."""
         self._grants: tuple[_Tree, ...] = ()
         self._kept = KeptPaths(
-            root=self.root, rules=self.rules, hidden=tuple(hidden), read_only=tuple(read_only)
+            root=self.root,
+            rules=self.rules,
+            hidden=tuple(hidden),
+            read_only=tuple(read_only),
+            within=None if within is None else tuple(within),
         )
 
     @property

@@ -9,4 +9,8 @@ class PolicyNamespace(Surface[Mode]):
     """The operator's policies."""
 
     store = policies.store
+    get = policies.get
+    validate = policies.validate
+    explain = policies.explain
+    replay = policies.replay
     reload = policies.reload
