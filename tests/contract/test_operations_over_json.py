@@ -172,7 +172,7 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     assert call.run.status == "completed"
     assert await client.tools.history(session)
     assert "bash" in [one.name for one in await client.tools.list()]
-    assert (await client.tools.schema("bash"))["parameters"]["properties"]["command"]
+    assert (await client.tools.describe("bash"))["parameters"]["properties"]["command"]
 
 
 async def remember(client: ClientSurface[Async], session: str) -> None:

@@ -202,7 +202,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     ),
     "tenants.erase_user": HttpRoute("POST", "/v1/users/{subject}/erase"),
     "tools.list": HttpRoute("GET", "/v1/tools"),
-    "tools.schema": HttpRoute("GET", "/v1/tools/{name}/schema"),
+    "tools.describe": HttpRoute("GET", "/v1/tools/{name}/schema"),
     "tools.call": HttpRoute("POST", "/v1/tools/{name}/call"),
     "tools.history": HttpRoute("GET", f"{_S}/calls"),
     "tools.output": HttpRoute(

@@ -67,7 +67,7 @@ async def list_(runtime: Runtime, caller: Caller, /, *, tag: str = "") -> list[T
 
 
 @operation("tools:read")
-async def schema(runtime: Runtime, caller: Caller, /, name: str) -> JsonObject:
+async def describe_(runtime: Runtime, caller: Caller, /, name: str) -> JsonObject:
     """Return everything about a tool: its words, effect, arguments and output as JSON Schema.
 
     Raises:

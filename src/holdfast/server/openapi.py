@@ -81,17 +81,17 @@ def describe() -> JsonObject:
         "x-events": events,
     }
     # Defaults that are tuples or structs become what they are in JSON.
-    plain: JsonObject = _simplify_tuples(msgspec.json.decode(msgspec.json.encode(found)))
+    plain: JsonObject = _convert_tuples(msgspec.json.decode(msgspec.json.encode(found)))
     return plain
 
 
-def _simplify_tuples(schema: Any) -> Any:
+def _convert_tuples(schema: Any) -> Any:
     """Describe tuples of one type as lists of a length: not every tool knows `prefixItems`."""
     if isinstance(schema, list):
-        return [_simplify_tuples(one) for one in schema]
+        return [_convert_tuples(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _simplify_tuples(value) for name, value in schema.items()}
+    found = {name: _convert_tuples(value) for name, value in schema.items()}
     items = found.get("prefixItems")
     if isinstance(items, list) and items and all(one == items[0] for one in items):
         del found["prefixItems"]

@@ -11,7 +11,7 @@ class ToolNamespace(Surface[Mode]):
     register = tools.register
     registry = tools.registry
     list = tools.list_
-    schema = tools.schema
+    describe = tools.describe_
     call = tools.call
     use_search = tools.use_search
     history = tools.history
