@@ -139,8 +139,9 @@ async def validate(
     try:
         bundle = await _read(runtime, files)
     except PolicyInvalid as error:
-        mistakes = error.context.get("mistakes") or [str(error)]
-        return PolicyCheck(is_valid=False, mistakes=tuple([str(one) for one in mistakes]))
+        listed = error.context.get("mistakes")
+        mistakes = listed if isinstance(listed, list) else [str(error)]
+        return PolicyCheck(is_valid=False, mistakes=tuple(map(str, mistakes)))
     names = tuple([Path(file).name for file in bundle.files])
     return PolicyCheck(is_valid=True, version=bundle.version, files=names)
 

@@ -103,6 +103,8 @@ async def test_users_have_a_state_of_their_own(tmp_path: Path) -> None:
             assert (await server.ask("PUT", "/v1/state/value", body, headers=headers))[0] == 200
         _, found = await server.ask("GET", "/v1/state/value?address=user/city", headers=ada)
         assert found["value"] == "Ulm"
+        status, found = await server.ask("GET", "/v1/state/value?address=user/none", headers=ada)
+        assert (status, found["detail"]) == (404, "There is no value 'user/none'."), found
         _, found = await server.ask("GET", "/v1/state?prefix=user/", headers=bob)
         assert [one["value"] for one in found["entries"]] == ["Bonn"]
         _, session = await server.ask("POST", "/v1/sessions", {"title": "x"}, headers=ada)
