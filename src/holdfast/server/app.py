@@ -55,7 +55,7 @@ from holdfast.settings import Settings
 _log = structlog.get_logger("holdfast.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
+_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
 _OF_SESSION: Final = frozenset({"runs.events"})
 
 Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
