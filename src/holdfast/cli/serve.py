@@ -88,6 +88,8 @@ def _loop_factory() -> Any:  # noqa: ANN401 - uvloop is optional
 def _supervise(directory: Path) -> int:
     """Run the same command in a process of its own, again after each change of a file."""
     words = [word for word in sys.argv[1:] if word != "--reload"]
+    # Told to stop, it stops the server too, whichever way it is told.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     while True:
         seen = _stamps(directory)
         child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
