@@ -159,6 +159,7 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     await client.runs.cancel(run.id)
     assert (await client.runs.request(run.id)).on_ask == "deny"
     assert [one.id for one in await client.runs.list(limit=1)] == [run.id]
+    assert [one.id for one in (await client.runs.find(limit=1)).items] == [run.id]
     assert (await client.runs.await_answer(run.id)).id == run.id
     assert await client.runs.children(run.id) == []
     assert await client.runs.cancel_children(run.id) == 0
@@ -246,6 +247,7 @@ async def file(client: ClientSurface[Async], session: str) -> None:
     """Artifacts."""
     data = bytes(range(256))
     kept = await client.artifacts.save("a.bin", data, session_id=session)
+    assert (await client.artifacts.write(data, "b.bin", session_id=session)).digest == kept.digest
     assert await client.artifacts.get(kept.id, session_id=session) == kept
     assert await client.artifacts.load(kept.id, session_id=session) == data
     assert b"".join(await items_of(client.artifacts.stream(kept.id, session_id=session))) == data

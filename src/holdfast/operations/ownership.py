@@ -77,14 +77,16 @@ OF_USER: Final = frozenset(
         "artifacts.stream",
         "artifacts.stream_shared",
         "artifacts.versions",
+        "artifacts.write",
         "memory.list",
         "memory.relevant",
         "memory.search",
         "memory.store",
+        "runs.find",
     }
 )
-"""Work, where they name no session, on what is the caller's as a user: memories, and files that it
-has or was given, which the store of artifacts looks after itself."""
+"""Work, where they name no session, on what is the caller's as a user: memories, its own runs, and
+files that it has or was given, which the store of artifacts looks after itself."""
 
 SHARED: Final = frozenset(
     {

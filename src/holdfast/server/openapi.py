@@ -142,6 +142,8 @@ def _operation(endpoint: HttpEndpoint, by_type: dict[Any, Any], *, is_alias: boo
     }
     if rest.strip():
         found["description"] = rest.strip()
+    if endpoint.route.deprecated_at:
+        found["deprecated"] = True
     if is_alias:
         found["description"] = f"The same as `{name}`."
     if endpoint.route.upload:
