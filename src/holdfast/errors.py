@@ -238,7 +238,7 @@ class ExpressionInvalid(UsageError):
 
     code = "expression.invalid"
     message = "The expression {text!r} does not work: {detail}."
-    next_step = "See docs/reference/workflows.md for what an expression may hold."
+    next_step = "Correct it; `holdfast workflows validate FILE` checks all expressions of a file."
 
 
 class InvalidId(UsageError):
@@ -559,6 +559,14 @@ class ArtifactQuotaExceeded(Refused):
     code = "artifact.quota_exceeded"
     message = "{size} bytes do not fit: the {what} keeps {used} of {limit} bytes already."
     next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
+
+
+class StateFull(Refused):
+    """The scope has as many keys as it may have; nothing was stored."""
+
+    code = "state.full"
+    message = "{scope} has {found} keys; it may have {limit}."
+    next_step = "Delete keys that are no longer needed, or raise `max_keys` in [state]."
 
 
 class ArtifactPlaceTaken(Refused):

@@ -12,11 +12,10 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from holdfast.agents import KeptRequest, RunRequest
 from holdfast.errors import HoldfastError
 from holdfast.journal import Condition, RowQuery
+from holdfast.observability import Logger
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.sessions import RUNS, Run, request_of
@@ -25,7 +24,7 @@ from holdfast.sessions import events as facts
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
 
-_log = structlog.get_logger("holdfast.recovery")
+_log = Logger("holdfast.recovery")
 _MOST = 10_000
 _LOOK_S = 0.05
 

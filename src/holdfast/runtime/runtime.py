@@ -30,7 +30,7 @@ from holdfast.journal import (
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
-from holdfast.runs import CHILDREN, Budgets, Confinement
+from holdfast.runs import CHILDREN, Budgets, Confinement, MessageFiles
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
@@ -48,7 +48,7 @@ from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService, list_skill_folders
-from holdfast.runtime.state import StateService
+from holdfast.runtime.state import StateService, read_state_limits
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
@@ -275,8 +275,9 @@ class Runtime:
                 self.egress,
                 self.journal.clock,
                 tenant=self.tenant,
-                most_state_bytes=settings.state.max_value_bytes,
+                state_limits=read_state_limits(settings),
             ),
+            files=MessageFiles(self.artifacts),
         )
         self.hand_calls = HandCallService(
             self.sessions, self.turns, self.runs, self.agents, self.toolbox
@@ -288,6 +289,14 @@ class Runtime:
         """Everything that starts runs of its own, and what looks after the records."""
         sessions, turns, runs = self.sessions, self.turns, self.runs
         self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
+        self.state = StateService(
+            self.settings,
+            self.journal,
+            self.hooks.hooks,
+            self.tenant,
+            self._find_session_of_run,
+            self._find_owner_of_session,
+        )
         self.contexts = ContextService(
             sessions,
             runs=runs,
@@ -296,9 +305,7 @@ class Runtime:
             skills=self.skills,
             memory=self.memory,
             toolbox=self.toolbox,
-        )
-        self.state = StateService(
-            self.settings, self.journal, self.hooks.hooks, self.tenant, self._find_session_of_run
+            state=self.state,
         )
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
@@ -435,6 +442,10 @@ class Runtime:
     async def _find_session_of_run(self, run_id: str) -> str:
         """Return the session of a run; raises NotFound."""
         return (await self.turns.get(run_id)).session_id
+
+    async def _find_owner_of_session(self, session_id: str) -> str:
+        """Return in whose name a session was begun; raises NotFound."""
+        return (await self.sessions.get_session(session_id)).owner
 
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:

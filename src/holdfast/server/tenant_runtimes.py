@@ -7,13 +7,12 @@ import functools
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import structlog
-
 from holdfast.errors import HoldfastError, NotFound, TooManyTenants, Unauthenticated
+from holdfast.observability import Logger
 from holdfast.operations import OWNER, Caller
 from holdfast.runtime import Runtime, make_tenant_runtime
 
-_log = structlog.get_logger("holdfast.server")
+_log = Logger("holdfast.server")
 
 
 class _Opened:

@@ -184,6 +184,21 @@ class StateSettings(_Section):
         le=64 * 1024 * 1024,
         description="How large one value of the state may be, as JSON.",
     )
+    max_keys: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="How many keys one scope of the state may have (of one user, one agent, one "
+        "session, …).",
+    )
+    history_ttl_s: OptionalDuration = Field(
+        default=None,
+        description="Remove values that were replaced longer ago than this; what is set now, and "
+        "which versions there were, stays.",
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep the value of at most this many versions of a key."
+    )
 
 
 class ApprovalSettings(_Section):
@@ -304,6 +319,12 @@ class MemorySettings(_Section):
         le=100_000,
         description="Most tokens of memories that are put before an agent with each request; "
         "0 shows none.",
+    )
+    recall_scope: Annotated[Literal["session", "project", "user", "global"], AnyCase] = Field(
+        default="project",
+        description="How far memories come from that are put before an agent: only of its "
+        "`session`, also of its `project`, also of the `user` in all projects, also of everyone "
+        "(`global`).",
     )
     remember_conversations: RememberScope = Field(
         default="off",
