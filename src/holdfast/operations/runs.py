@@ -9,9 +9,9 @@ from typing import Annotated
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.journal import Event
+from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import FilePart, Message, TextPart
-from holdfast.operations.caller import Caller
+from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
 from holdfast.operations.concerns import of_request, of_run
 from holdfast.operations.local_values import Local, LocalAgent, LocalDeps, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
@@ -25,7 +25,17 @@ from holdfast.orchestration.delegation import (
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.runs import ChildRun, StreamItem, list_runs_below
 from holdfast.runtime import Runtime
-from holdfast.sessions import OnBusy, Run, RunStatus, Session, compose, request_of
+from holdfast.sessions import (
+    RUNS,
+    OnBusy,
+    Page,
+    Run,
+    RunStatus,
+    Session,
+    compose,
+    fetch_page,
+    request_of,
+)
 from holdfast.turns import TurnQueue
 
 _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
@@ -314,6 +324,52 @@ async def list_(
     return await runtime.storage.runs(
         status=status, is_kind=is_kind[kind], is_top=is_top, limit=limit
     )
+
+
+@operation("runs:read")
+async def find(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    *,
+    session_id: str = "",
+    status: RunStatus | None = None,
+    agent: str = "",
+    descending: bool = True,
+    limit: int = 50,
+    cursor: str = "",
+) -> Page[Run]:
+    """Return a page of runs, newest first unless asked otherwise; of a session, state or agent.
+
+    `next_cursor` of a page is the `cursor` of the one behind it, with the same filter.
+
+    Raises:
+        NotFound: there is no such session.
+        InvalidCursor: the cursor is of another listing.
+    """
+    wanted = (await runtime.sessions.get_session(session_id)).id if session_id else ""
+    where = [Condition("status", "=", status)] if status is not None else []
+    where += [Condition("session_id", "=", wanted)] if wanted else []
+    query = RowQuery(
+        projection=RUNS,
+        where=tuple(where),
+        order="time_queued",
+        descending=descending,
+        limit=limit,
+    )
+    owners: dict[str, bool] = {}
+
+    async def keep(run: Run) -> bool:
+        if agent and run.agent != agent:
+            return False
+        if caller is OWNER or wanted or caller.may(ALL_OWNERS):
+            return True
+        if run.session_id not in owners:
+            session = await runtime.sessions.get_session(run.session_id)
+            owners[run.session_id] = caller.may_see(session.owner)
+        return owners[run.session_id]
+
+    return await fetch_page(runtime.journal, query, cursor, keep=keep)
 
 
 @operation("runs:write", agents=of_run)

@@ -6,11 +6,13 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Final
 
 from holdfast.canonical import JsonObject
 from holdfast.context import ContextView
+from holdfast.errors import UsageError
 from holdfast.messages import Message
-from holdfast.operations.caller import Caller
+from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.runtime import Runtime, UndoReport, export_session, import_session, open_whole_file
@@ -23,6 +25,25 @@ from holdfast.sessions import (
     SessionState,
     SortField,
 )
+
+RUNTIME_KEYS: Final = frozenset({"lineage", "trigger"})
+"""Keys of a session's metadata by which the runtime itself says what a session came from."""
+BUDGET_KEY: Final = "budget"
+
+
+def _check_metadata(caller: Caller, metadata: JsonObject | None) -> None:
+    """Return if a caller may write these keys; those that limit or vouch for runs are not for all.
+
+    Raises:
+        UsageError: one says where the session comes from, which only the runtime knows.
+        NotPermitted: it says what the session may spend, which needs the right to write rules.
+    """
+    if caller is OWNER or not metadata:
+        return
+    for key in sorted(RUNTIME_KEYS & metadata.keys()):
+        raise UsageError(detail=f"The metadata key {key!r} is the runtime's own; take another.")
+    if BUDGET_KEY in metadata:
+        caller.check("policies:admin")
 
 
 @operation("sessions:write", also={"permission": "policies:admin", "directory": "storage:admin"})
@@ -42,9 +63,11 @@ async def create(
     """Begin a session and return it; without a directory it belongs to the workspace.
 
     Rules (`permission`) and a directory of one's own choice need further scopes: they decide
-    what agents may do there.
+    what agents may do there. Sessions of a tenant work in its workspace.
     """
     place = runtime.settings.workspace if directory is None else directory
+    runtime.confinement.check_home(place)
+    _check_metadata(caller, metadata)
     return await runtime.sessions.create_session(
         title,
         project_id=project_id,
@@ -102,6 +125,7 @@ async def update(
     ttl_s: float | None = None,
 ) -> Session:
     """Change what is given; metadata is merged key by key."""
+    _check_metadata(caller, metadata)
     return await runtime.sessions.update_session(
         session_id,
         title=title,

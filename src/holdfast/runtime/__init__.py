@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
+    from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
     from holdfast.runtime.runtime import Runtime as Runtime
@@ -59,6 +60,7 @@ else:
             "models": "ReadyModel",
             "egress": "EgressService",
             "processes": "ProcessEnvironment",
+            "recorded_calls": "read_recorded_calls",
             "request_events": "DebugUsed",
             "run_kinds": "name_begun_session",
             "runtime": "Runtime make_forked_error",

@@ -49,7 +49,7 @@ from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.skills import SkillService
+from holdfast.runtime.skills import SkillService, list_skill_folders
 from holdfast.runtime.state import StateService, read_state_limits
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
@@ -216,25 +216,20 @@ class Runtime:
         secrets = list_secret_places(settings)
         # Tools and programs ask hosts on one account, and so do all processes of this directory.
         rates = HostRates(self.journal.clock, self.base_dir / "rates")
+        is_tenant = self.tenant != self.control.operator
+        hidden = (
+            self.control.directory,
+            *self.control.workspaces,
+            self.base_dir,
+            *self.anchors.files,
+        )
         self.confinement = Confinement(
             policies=policies,
             http=SafeHttpClient(lambda: policies.bundle.network_rules, rates=rates),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=tuple(
-                map(
-                    str,
-                    dict.fromkeys(
-                        (
-                            self.control.directory,
-                            self.base_dir,
-                            *records,
-                            *files,
-                            *secrets,
-                            *self.anchors.files,
-                        )
-                    ),
-                )
-            ),
+            hidden=tuple(map(str, dict.fromkeys((*hidden, *records, *files, *secrets)))),
+            home=str(settings.workspace) if is_tenant else "",
+            lent=tuple(map(str, list_skill_folders(settings))) if is_tenant else (),
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )

@@ -103,12 +103,14 @@ class Workspace:
         hidden: Sequence[str] = (),
         read_only: Sequence[str] = (),
         writes: RunWrites | None = None,
+        within: Sequence[str] | None = None,
     ) -> None:
         """Open the root; it must be an existing directory.
 
         `hidden` and `read_only` are absolute paths that no granted directory brings into reach,
-        or lets be written; inside the root, the rules say so. `writes` is told when a file that
-        could instruct agents is written, so that it is not obeyed unseen.
+        or lets be written; inside the root, the rules say so. With `within`, only what lies in
+        one of those directories can be granted. `writes` is told when a file that could instruct
+        agents is written, so that it is not obeyed unseen.
 
         Raises:
             UsageError: the root is missing or no directory.
@@ -121,7 +123,11 @@ class Workspace:
         self.writes = writes
         self._grants: tuple[_Tree, ...] = ()
         self._kept = KeptPaths(
-            root=self.root, rules=self.rules, hidden=tuple(hidden), read_only=tuple(read_only)
+            root=self.root,
+            rules=self.rules,
+            hidden=tuple(hidden),
+            read_only=tuple(read_only),
+            within=None if within is None else tuple(within),
         )
 
     @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.skills.injector import SkillInjector as SkillInjector
     from holdfast.skills.injector import render_catalog as render_catalog
     from holdfast.skills.library import HOME_FOLDERS as HOME_FOLDERS
+    from holdfast.skills.library import SEPARATE_PROJECTS as SEPARATE_PROJECTS
     from holdfast.skills.library import SkillCatalog as SkillCatalog
     from holdfast.skills.library import SkillLibrary as SkillLibrary
     from holdfast.skills.library import list_levels as list_levels
@@ -37,7 +38,8 @@ else:
         {
             "frontmatter": "Fault Frontmatter FrontmatterValue read_frontmatter",
             "injector": "SkillInjector render_catalog",
-            "library": "HOME_FOLDERS SkillCatalog SkillLibrary list_levels project_root",
+            "library": "HOME_FOLDERS SEPARATE_PROJECTS SkillCatalog SkillLibrary list_levels "
+            "project_root",
             "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
             "tool": "make_skill_tool",
             "trust": "InstructionTrust TrustStore",

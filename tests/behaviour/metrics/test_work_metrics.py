@@ -38,8 +38,12 @@ async def test_runs_models_tools_tokens_and_errors_are_counted(tmp_path: Path) -
     async with open_client(tmp_path, **{"budget.max_calls": 10}) as client:
         usage = TokenUsage(input=7, output=3)
         call = tool_call("calculator", a=1, b=2, operation="add")
-        model = ScriptedModel(ModelReply(calls=(call,), usage=usage), ModelReply(text="3", usage=usage))
-        await client.runs.execute(Agent("adder", model=model, tools=toolset("calculator")), "", "Add")
+        model = ScriptedModel(
+            ModelReply(calls=(call,), usage=usage), ModelReply(text="3", usage=usage)
+        )
+        await client.runs.execute(
+            Agent("adder", model=model, tools=toolset("calculator")), "", "Add"
+        )
         found = read(await client.usage.metrics())
     assert found["holdfast_runs_total", ("completed",)] == 1
     assert found["holdfast_run_duration_seconds_count", ("completed",)] == 1
