@@ -240,7 +240,7 @@ class ExpressionInvalid(UsageError):
 
     code = "expression.invalid"
     message = "The expression {text!r} does not work: {detail}."
-    next_step = "See docs/reference/workflows.md for what an expression may hold."
+    next_step = "Correct it; `holdfast workflows validate FILE` checks all expressions of a file."
 
 
 class InvalidId(UsageError):
@@ -572,6 +572,14 @@ class ArtifactQuotaExceeded(Refused):
     code = "artifact.quota_exceeded"
     message = "{size} bytes do not fit: the {what} keeps {used} of {limit} bytes already."
     next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
+
+
+class StateFull(Refused):
+    """The scope has as many keys as it may have; nothing was stored."""
+
+    code = "state.full"
+    message = "{scope} has {found} keys; it may have {limit}."
+    next_step = "Delete keys that are no longer needed, or raise `max_keys` in [state]."
 
 
 class ArtifactPlaceTaken(Refused):
@@ -1067,6 +1075,14 @@ class LeaseLost(Conflict):
     code = "journal.lease_lost"
     message = "Session {session_id} is at epoch {current}; this writer holds epoch {held}."
     next_step = "Stop writing; the run goes on where the newer lease is."
+
+
+class ApprovalConflict(Conflict):
+    """Another answer settled the approval first; this one changed nothing."""
+
+    code = "approval.conflict"
+    message = "{approval_id} was settled by another answer first: {by} said {verdict}."
+    next_step = "Look at it with `holdfast approvals show`; what was decided holds."
 
 
 class StateConflict(Conflict):

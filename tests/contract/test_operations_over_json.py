@@ -80,6 +80,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidy up.\n---\nTidy.\n")
     settings = load_settings(
         overrides={
+            "audit.anchor": f"file://{tmp_path}/anchors.jsonl",
             "workspace": str(workspace),
             "model.name": "offline",
             "secrets.link_key": "k" * 44,
@@ -280,6 +281,7 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()
     assert await client.audit.verify(heads=await client.audit.heads()) == []
+    assert (await client.audit.anchor()).seq > 0
     assert await client.storage.stats()
     assert await client.storage.rebuild() > 0
     assert await client.storage.clean_up()

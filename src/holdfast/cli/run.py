@@ -38,7 +38,9 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
 
 @click.command("run", cls=CliCommand)
 @click.argument("goal", nargs=-1)
-@click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option(
+    "--agent", default="", metavar="NAME", help="Agent; else the session's, or the default."
+)
 @click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")

@@ -32,12 +32,14 @@ from holdfast.messages.message import (
     Role,
     TokenUsage,
     compose,
+    has_file,
     read_compaction,
     split_parts,
     strip_session,
     sum_usage,
 )
 from holdfast.messages.parts import (
+    ARTIFACT_SCHEME,
     AgentPart,
     CompactionPart,
     FilePart,
@@ -54,6 +56,7 @@ from holdfast.messages.parts import (
 )
 
 __all__ = [
+    "ARTIFACT_SCHEME",
     "AgentPart",
     "Audio",
     "CompactionPart",
@@ -89,6 +92,7 @@ __all__ = [
     "make_assistant_message",
     "make_user_content",
     "make_user_message",
+    "has_file",
     "read_compaction",
     "split_parts",
     "strip_session",

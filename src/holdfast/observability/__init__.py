@@ -9,13 +9,14 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.observability.logger import Logger as Logger
+    from holdfast.observability.logger import bind_log_fields as bind_log_fields
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "logger": "Logger",
+            "logger": "Logger bind_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",
         },

@@ -87,6 +87,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "artifacts.grant": HttpRoute("POST", f"{_A}/grants", 201),
     "artifacts.revoke": HttpRoute("POST", f"{_A}/revoke", 204),
     "artifacts.share": HttpRoute("POST", f"{_A}/links", 201),
+    "audit.anchor": HttpRoute("POST", "/v1/audit/anchor"),
     "audit.heads": HttpRoute("GET", "/v1/audit/heads", media_type="application/json"),
     "audit.verify": HttpRoute("POST", "/v1/audit/verify"),
     "events.watch": HttpRoute("GET", "/v1/events"),

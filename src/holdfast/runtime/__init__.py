@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
-    from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
@@ -57,7 +56,6 @@ else:
             "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
             "run_kinds": "name_begun_session",
-            "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "

@@ -40,6 +40,7 @@ from holdfast.runs import (
     Budgets,
     Confinement,
     Lineage,
+    MessageFiles,
     OpensCalls,
     PropagatingApprover,
     RunPosition,
@@ -74,7 +75,6 @@ from holdfast.settings import Settings
 from holdfast.tools import Approver, NoApprover, ToolRegistry
 from holdfast.turns import TurnQueue
 
-DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
@@ -105,6 +105,7 @@ class RunService:
         context: ContextBuilder,
         budgets: Budgets,
         calls: OpensCalls,
+        files: MessageFiles,
     ) -> None:
         """Carry runs out with these services."""
         self._settings = settings
@@ -141,6 +142,7 @@ class RunService:
             confinement=confinement,
             instrumentation=hooks.instrumentation,
             calls=calls,
+            files=files,
             executor=self,
             clock=self._journal.clock,
         )
@@ -322,7 +324,7 @@ class RunService:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):
             return agent
-        return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
+        return await self._agents.require(agent or session.agent or self._settings.default_agent)
 
     async def find_session_for(self, title: str, run_id: str) -> str:
         """Return the id of the session of a run; one that is not there yet begins now."""
@@ -450,7 +452,7 @@ class RunService:
             skills=skills,
             options=request.options,
             run_id=run_id,
-            scope=_kept(request, agent, at),
+            scope=request.keep(agent, at.above.starter if at.above is not None else None),
             listener=listener,
             content=request.content,
             deps=request.deps,
@@ -512,7 +514,11 @@ class RunService:
         """Return a session that begins with the messages of a request, the same one each time."""
         if not session_id:
             session_id = await self.find_session_for(make_title(request.message), request.run_id)
-            facts = [MessageCreated(message=_take_over(one)) for one in request.history]
+            session = await self._sessions.get_session(session_id)
+            facts = []
+            for one in request.history:
+                parts = await self.services.files.keep(session, one.parts)
+                facts.append(MessageCreated(message=_take_over(replace(one, parts=parts))))
             async with self._sessions.writing(session_id) as hold:
                 if not (await self._sessions.get_session(session_id)).message_count:
                     await hold.append(*facts, is_last=True)
@@ -597,15 +603,6 @@ def _take_over(message: Message) -> Message:
     return replace(message, id=make_id("msg"), session_id="", run_id="", parent_id="")
 
 
-def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
-    """Return what is stored with a run."""
-    kept = request.kept(at.above.starter if at.above is not None else None)
-    if agent.is_wrapped and request.run_id and request.must_repeat:
-        # What is stored is the message that its wrappers made of this one.
-        return replace(kept, message_hash=hash_sha256(request.message.encode()))
-    return kept
-
-
 @contextlib.contextmanager
 def _listen(
     request: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]
@@ -636,4 +633,4 @@ def _to_both(request: RunRequest, listener: Listener) -> Listener:
     return tell
 
 
-__all__ = ["DEFAULT_AGENT", "RunService"]
+__all__ = ["RunService"]

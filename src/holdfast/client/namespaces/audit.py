@@ -10,3 +10,4 @@ class AuditNamespace(Surface[Mode]):
 
     verify = audit.verify
     heads = audit.heads
+    anchor = audit.anchor
