@@ -152,6 +152,7 @@ class AgentRuntime:
         if content:
             self._model.info.check_inputs(content)
             said = content if text == user_message else _replace_text(content, text)
+            said = await services.files.keep(session, said)
         message = compose(session.id, "user", said, services.clock.now())
         own_id = run_id or make_id("run")
         own: list[AgentTurn] = []

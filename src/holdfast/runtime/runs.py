@@ -514,7 +514,11 @@ class RunService:
         """Return a session that begins with the messages of a request, the same one each time."""
         if not session_id:
             session_id = await self.find_session_for(make_title(request.message), request.run_id)
-            facts = [MessageCreated(message=_take_over(one)) for one in request.history]
+            session = await self._sessions.get_session(session_id)
+            facts = []
+            for one in request.history:
+                parts = await self.services.files.keep(session, one.parts)
+                facts.append(MessageCreated(message=_take_over(replace(one, parts=parts))))
             async with self._sessions.writing(session_id) as hold:
                 if not (await self._sessions.get_session(session_id)).message_count:
                     await hold.append(*facts, is_last=True)

@@ -29,7 +29,7 @@ _NO_SIGNATURE = Signature(
 class BaseTool(Tool, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
     """A tool as a class::
 
-        class Calculator(BaseTool):
+        class Calculator(BaseTool, frozen=True):
             id = "calculator"
             description = "Add two numbers."
             effect = "read"
@@ -37,7 +37,7 @@ class BaseTool(Tool, frozen=True, kw_only=True, eq=False, dict=True, weakref=Tru
             async def execute(self, a: float, b: float) -> float:
                 return a + b
 
-    `Calculator()` is a tool like any other. The schema comes from the types of `execute`. Where
+    `Calculator()` is a tool like any other; `frozen=True` is for type checkers. The schema comes from the types of `execute`. Where
     the class has `parameters` of its own, a JSON Schema or a method that returns one, `execute`
     takes the checked arguments as one dictionary, and the context if it wants it.
     """
