@@ -10,7 +10,6 @@ from holdfast.cli.frame import Invocation
 from holdfast.cli.output import emit, make_printable, say
 from holdfast.context import compute_room
 from holdfast.errors import HoldfastError, NotFound, UsageError
-from holdfast.runtime import DEFAULT_AGENT
 from holdfast.sync import Client
 
 
@@ -79,7 +78,7 @@ def _handle_agent(state: ChatState, rest: str) -> None:
 def _describe_answering(state: ChatState) -> str:
     """Return the agent that was chosen, else the session's own, else the default one."""
     own = state.client.get_session(state.session_id).agent if state.session_id else ""
-    return state.agent or own or DEFAULT_AGENT
+    return state.agent or own or state.invocation.settings.default_agent
 
 
 def _handle_model(state: ChatState, rest: str) -> None:
