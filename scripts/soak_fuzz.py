@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import io
 import random
+import re
 import shlex
 import sys
 import tempfile
@@ -175,27 +176,48 @@ def _is_same(one: bytes, other: bytes) -> bool:
 
 def fuzz_policies(chance: random.Random) -> Callable[[], str]:
     """A policy file is read whole or refused with what is wrong; then every call has a decision."""
-    sound = [
-        "version: 1\nrules:\n  - permission: bash\n    pattern: 'git *'\n    action: deny\n",
-        "rules:\n- {permission: '*', pattern: '*', action: ask}\nnetwork: {allowed_hosts: [a.b]}\n",
-        "version: 1\nnetwork:\n  blocked_hosts: ['*.example.org']\n  per_minute: 5\n",
-        "a: &a [1]\nb: *a\nrules: !!python/object:os.system []\n",
-    ]
+    page = (CORPORA.parents[1] / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"## (\w+\.yaml)\n\n```yaml\n(.*?)```", page, re.DOTALL))
     place = Path(tempfile.mkdtemp(prefix="holdfast-fuzz-"))
 
+    for name, text in files.items():
+        (place / name).write_text(text, encoding="utf-8")
+    assert load_policies(place) is not None, "the examples of the docs"
+
     def attempt() -> str:
-        text = spoil(chance, sound).encode("utf-8", "replace").decode()
-        (place / "a.yaml").write_text(text, encoding="utf-8")
+        name = chance.choice(list(files))
+        text = _spoil_lines(chance, files[name])
+        (place / name).write_bytes(text.encode("utf-8", "replace"))
         try:
             bundle = load_policies(place)
         except PolicyInvalid:
             return text
+        finally:
+            (place / name).write_text(files[name], encoding="utf-8")
         request = CallRequest(permission="bash", targets=("git push",), target_kind="command")
         first = decide(request, bundle.find_ceiling(""))
         assert first == decide(request, bundle.find_ceiling("")), "two decisions on one question"
         return text
 
     return attempt
+
+
+def _spoil_lines(chance: random.Random, text: str) -> str:
+    """Change a file of lines a little, so that some of what comes of it can be read."""
+    lines = text.splitlines()
+    for _ in range(chance.randrange(1, 4)):
+        place = chance.randrange(len(lines))
+        match chance.randrange(4):
+            case 0:
+                del lines[place : place + 1]
+                lines = lines or [""]
+            case 1:
+                lines.insert(place, lines[chance.randrange(len(lines))])
+            case 2:
+                lines[place] = spoil(chance, lines)
+            case _:
+                lines[place] = lines[place].replace("a", chance.choice(PIECES), 1)
+    return "\n".join(lines)
 
 
 TARGETS = {
