@@ -238,7 +238,7 @@ class ExpressionInvalid(UsageError):
 
     code = "expression.invalid"
     message = "The expression {text!r} does not work: {detail}."
-    next_step = "See docs/reference/workflows.md for what an expression may hold."
+    next_step = "Correct it; `holdfast workflows validate FILE` checks all expressions of a file."
 
 
 class InvalidId(UsageError):
@@ -561,6 +561,14 @@ class ArtifactQuotaExceeded(Refused):
     next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
 
 
+class StateFull(Refused):
+    """The scope has as many keys as it may have; nothing was stored."""
+
+    code = "state.full"
+    message = "{scope} has {found} keys; it may have {limit}."
+    next_step = "Delete keys that are no longer needed, or raise `max_keys` in [state]."
+
+
 class ArtifactPlaceTaken(Refused):
     """The place of the files belongs to another journal; nothing was saved or removed there."""
 
@@ -845,6 +853,15 @@ class AgentTimeout(Failed):
     code = "agent.timeout"
     message = "The agent {agent} did not end within {limit_s} s and was cancelled."
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
+
+
+class AuditSinkFailed(Failed):
+    """Lines of the audit trail could not be sent on; they stay in the trail, and are sent again."""
+
+    code = "audit.sink_failed"
+    is_retryable = True
+    message = "The audit trail could not be sent to {sink}: {detail}"
+    next_step = "Look whether it can be reached; nothing is lost, it is sent again by itself."
 
 
 class RequestTimeout(Failed):

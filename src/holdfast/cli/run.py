@@ -142,7 +142,6 @@ class _Job:
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             await self._say_what_stands_before(client)
-            following = asyncio.create_task(policies.follow_requests())
             run_id = self._run_id or make_id("run")
             items = client.stream_agent(
                 agent,
@@ -166,9 +165,6 @@ class _Job:
                 self._screen.close()
                 await say_what_is_left(client, run_id)
                 raise
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
         raise AssertionError("a stream ends with a result")
 
     async def _run_there(self, goal: str) -> AgentResult:

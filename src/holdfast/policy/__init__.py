@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from holdfast.policy.explanation import RuleLine as RuleLine
     from holdfast.policy.explanation import explain as explain
     from holdfast.policy.file_events import PolicyDiffered as PolicyDiffered
+    from holdfast.policy.file_events import PolicyLoaded as PolicyLoaded
+    from holdfast.policy.file_events import PolicyRejected as PolicyRejected
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import make_violation as make_violation
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from holdfast.policy.shared_budget import SharedBudget as SharedBudget
     from holdfast.policy.state_rules import check_state as check_state
     from holdfast.policy.state_rules import decide_state as decide_state
+    from holdfast.policy.store import PolicyStatus as PolicyStatus
     from holdfast.policy.store import PolicyStore as PolicyStore
     from holdfast.policy.store import Reload as Reload
     from holdfast.policy.yaml_file import parse_yaml as parse_yaml
@@ -118,7 +121,8 @@ else:
             """,
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
-            "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation make_violation",
+            "file_events": "PolicyDiffered PolicyLoaded PolicyRejected PolicyReloadRequested "
+            "PolicyViolation make_violation",
             "hosts": "BadHost normalize_host open_every_port split_port",
             "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
@@ -129,7 +133,7 @@ else:
             "shadow": "Shadow",
             "shared_budget": "SharedBudget TENANTS",
             "state_rules": "check_state decide_state",
-            "store": "PolicyStore Reload",
+            "store": "PolicyStatus PolicyStore Reload",
             "yaml_file": "parse_yaml",
         },
     )

@@ -91,8 +91,15 @@ def open_every_port(host: str) -> str:
 
 
 def _to_ascii(name: str) -> str:
+    """Spell a name as browsers and HTTP clients do (IDNA 2008): `faß.de` is not `fass.de`.
+
+    Python's own codec is of 2003 and says it is. A name that only the older rules allow is
+    refused, since programs do not agree about it.
+    """
+    import idna  # noqa: PLC0415 - its tables, for names that few requests have
+
     try:
-        return name.encode("idna").decode("ascii").lower()
+        return idna.encode(name, uts46=True, transitional=False).decode("ascii").lower()
     except UnicodeError as error:
         raise BadHost("it is no host name") from error
 

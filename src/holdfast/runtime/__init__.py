@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
+    from holdfast.runtime.audit import TrailFinding as TrailFinding
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import open_tenant as open_tenant
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
+    from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -47,6 +50,7 @@ else:
         {
             "approvals": "ApprovalDetails OpenQuestion",
             "artifacts": "LOCAL_USER",
+            "audit": "TrailFinding",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "identity_events": "KeyChanged TenantChanged UserErased",
@@ -61,6 +65,7 @@ else:
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "transfer": "export_session import_session",
+            "work_metrics": "WorkMetrics format_metrics",
             "workflows": "OnWait",
         },
     )

@@ -7,21 +7,25 @@ forgot something, and what one forgot was a hole.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from holdfast.artifacts import ArtifactActor, ArtifactStore
 from holdfast.clock import Clock
 from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
-from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
-from holdfast.runtime.artifacts import LOCAL_USER
+from holdfast.runs import (
+    CallScope,
+    Confinement,
+    OpensArtifacts,
+    PropagatingApprover,
+    RunCalls,
+    make_session_actor,
+)
 from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
-from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.state import (
     JournalStateStore,
+    LastChanges,
     ScopedState,
     StateEnvironment,
+    StateLimits,
     StateManager,
     StateOwner,
     StateScope,
@@ -49,21 +53,9 @@ from holdfast.tools import (
 
 _WORKFLOW = "workflow:"
 """What the name begins with under which a workflow stands in a path of agents."""
+_USUAL_LIMITS = StateLimits()
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
-
-
-class OpensArtifacts(Protocol):
-    """Has the store of artifacts, opened when it is first needed."""
-
-    @property
-    def tenant(self) -> str:
-        """On whose account artifacts are kept."""
-        ...
-
-    async def opened(self) -> ArtifactStore:
-        """Return the store."""
-        ...
 
 
 class CallEnvironment:
@@ -79,7 +71,7 @@ class CallEnvironment:
         clock: Clock,
         *,
         tenant: str = "local",
-        most_state_bytes: int = MOST_STATE_BYTES,
+        state_limits: StateLimits = _USUAL_LIMITS,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
@@ -89,7 +81,8 @@ class CallEnvironment:
         self._egress = egress
         self._clock = clock
         self._tenant = tenant
-        self._most_state_bytes = most_state_bytes
+        self._state_limits = state_limits
+        self._last_changes = LastChanges()
         self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -125,15 +118,7 @@ class CallEnvironment:
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         # In whose name the session was begun; locally, the owner of the state directory.
         user = around.execution.user_id or session.owner
-        actor = ArtifactActor(
-            tenant=self._artifacts.tenant,
-            subject=f"session:{session.id}",
-            owner=user or "owner",
-            user=session.owner or LOCAL_USER,
-            session_id=session.id,
-            project_id=session.project_id,
-            run_id=turn.run.id,
-        )
+        actor = make_session_actor(session, self._artifacts.tenant, user=user, run_id=turn.run.id)
         # Below the ceilings that the policies set for every agent of the path.
         gate = Gate(
             policies=confinement.policies,
@@ -171,7 +156,7 @@ class CallEnvironment:
             cancellation=Cancellation(),
             progress=around.make_progress_sink(),
             state=ScopedState(state, StateScope("session", session.id)),
-            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
+            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal, taint),
             http=confinement.http,
             commands=commands,
             open_reader=self._processes.open_reader,
@@ -232,7 +217,8 @@ class CallEnvironment:
             origin=Origin(
                 run_id=turn.run.id, agent_path=agent_path, correlation_id=turn.correlation_id
             ),
-            most_bytes=self._most_state_bytes,
+            limits=self._state_limits,
+            last=self._last_changes,
         )
 
 

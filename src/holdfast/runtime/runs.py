@@ -40,6 +40,7 @@ from holdfast.runs import (
     Budgets,
     Confinement,
     Lineage,
+    MessageFiles,
     OpensCalls,
     PropagatingApprover,
     RunPosition,
@@ -103,6 +104,7 @@ class RunService:
         context: ContextBuilder,
         budgets: Budgets,
         calls: OpensCalls,
+        files: MessageFiles,
     ) -> None:
         """Carry runs out with these services."""
         self._settings = settings
@@ -139,6 +141,7 @@ class RunService:
             confinement=confinement,
             instrumentation=hooks.instrumentation,
             calls=calls,
+            files=files,
             executor=self,
             clock=self._journal.clock,
         )
@@ -444,7 +447,7 @@ class RunService:
             skills=skills,
             options=request.options,
             run_id=run_id,
-            scope=_kept(request, agent, at),
+            scope=request.keep(agent, at.above.starter if at.above is not None else None),
             listener=listener,
         )
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
@@ -559,15 +562,6 @@ class RunService:
         if hear is None:
             return contextlib.nullcontext(request)
         return _listen(request, hear, self._hearers)
-
-
-def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
-    """Return what is stored with a run."""
-    kept = request.kept(at.above.starter if at.above is not None else None)
-    if agent.is_wrapped and request.run_id and request.must_repeat:
-        # What is stored is the message that its wrappers made of this one.
-        return replace(kept, message_hash=hash_sha256(request.message.encode()))
-    return kept
 
 
 @contextlib.contextmanager

@@ -41,8 +41,9 @@ T = TypeVar("T")
 MAX_UPDATE_BYTES = 64 * 1024 * 1024
 _TRIES = 50
 _STRIPES = 64
-_stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+_stripes: tuple[threading.RLock, ...] = ()
 """Changes of one file by this process wait for each other, whichever workspace makes them."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMES: dict[Kind, str] = {
     "file": "a file",
@@ -50,6 +51,16 @@ _NAMES: dict[Kind, str] = {
     "link": "a link",
     "other": "a device, pipe or socket",
 }
+
+
+def _make_stripes() -> None:
+    """Make the locks, anew in a forked child: the threads that may have held them are not there."""
+    global _stripes
+    _stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+
+
+_make_stripes()
+os.register_at_fork(after_in_child=_make_stripes)
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):

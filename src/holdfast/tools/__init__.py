@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.tools.approval_broker import Approver as Approver
     from holdfast.tools.approval_broker import AutoConfirm as AutoConfirm
     from holdfast.tools.approval_broker import NoApprover as NoApprover
+    from holdfast.tools.artifacts import LABELS_KEY as LABELS_KEY
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
@@ -149,7 +150,7 @@ else:
         __name__,
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
-            "artifacts": "RunArtifacts load_kept_output redacted_text",
+            "artifacts": "LABELS_KEY RunArtifacts load_kept_output redacted_text",
             "builtin": "GRANTS_KEY SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",

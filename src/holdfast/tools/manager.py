@@ -51,7 +51,14 @@ from holdfast.tools.events import (
 )
 from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.invocation import ask_aside, check_result, clip, invoke, shorten
+from holdfast.tools.invocation import (
+    ask_aside,
+    check_result,
+    clip,
+    invoke,
+    keep_attachments,
+    shorten,
+)
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, await_recorded
 from holdfast.tools.registry import ToolRegistry
@@ -407,6 +414,8 @@ class ToolExecutionManager:
         outcome = check_result(outcome, tool.name)
         if len(outcome.output) > self._limits.output_chars:
             outcome = await await_recorded(shorten(outcome, self._limits.output_chars, context))
+        if outcome.attachments:
+            outcome = await await_recorded(keep_attachments(outcome, context))
         done = self._make_completed(call, tool, outcome, begun)
         facts = self._label(tool)
         if tool.cacheable and not outcome.is_error:

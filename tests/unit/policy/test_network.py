@@ -98,6 +98,8 @@ def test_host_that_can_be_read_in_two_ways_is_refused(host):
     [
         ("EXAMPLE.org.", "example.org"),
         ("b\u00fccher.example", "xn--bcher-kva.example"),
+        ("fa\u00df.de", "xn--fa-hia.de"),  # IDNA 2008, as HTTP clients have it; not fass.de
+        ("FA\u1e9e.de", "xn--fa-hia.de"),
         ("[::1]", "::1"),
         ("\uff41.test", "a.test"),
         ("a\u3002test", "a.test"),
