@@ -121,7 +121,8 @@ class SandboxResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended; head and tail of long output are kept, the middle is not.
 
     `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
-    `timeout`, `output`, or empty. `sandbox` is level and profile, for the journal.
+    `timeout`, `output`, `memory`, `disk`, or empty. `sandbox` is level and profile, for the
+    journal.
     """
 
     exit_code: int
@@ -223,6 +224,8 @@ class SandboxRunner:
         self._level_name = ""
         self._beside: dict[_Rights, SandboxRunner] = {}
         self._first_ns = 0
+        self._written = 0
+        self._counted: weakref.WeakKeyDictionary[Launcher, int] = weakref.WeakKeyDictionary()
         self.objections: dict[str, str] = {}
 
     @property
@@ -434,16 +437,26 @@ class SandboxRunner:
         try:
             return await launcher.run(
                 self._encode_job(stages, where, launcher, has_input=given is not None),
-                limits,
+                self._compute_left(launcher, limits),
                 opener=self._open if _needs_files(stages) else None,
                 timeout_s=limits.timeout_s,
                 given=given,
             )
         finally:
             if launcher.is_usable:
+                written = (await launcher.measure()).written_bytes
+                self._written += max(0, written - self._counted.get(launcher, 0))
+                self._counted[launcher] = written
                 self._release(launcher)
             else:
                 await launcher.close()
+
+    def _compute_left(self, launcher: Launcher, limits: SandboxLimits) -> SandboxLimits:
+        """Return the limits with what may still be written, on the launcher's own account."""
+        if not limits.total_disk_bytes:
+            return limits
+        elsewhere = self._written - self._counted.get(launcher, 0)
+        return replace(limits, total_disk_bytes=max(1, limits.total_disk_bytes - elsewhere))
 
     def _begin(self, directory: str) -> tuple[str, _Before | None]:
         return self._enter(directory), self._look_before()

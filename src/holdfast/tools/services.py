@@ -230,7 +230,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended; head and tail of long output are kept, the middle is not.
 
     `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
-    `timeout`, `output`, or empty.
+    `timeout`, `output`, `memory`, `disk`, or empty.
     """
 
     exit_code: int

@@ -15,6 +15,8 @@ from holdfast.tools.target import make_command_target
 _STOPPED = {
     "timeout": "stopped: it did not end within {limit} s",
     "output": "stopped: it wrote far too much output",
+    "memory": "stopped: its processes together held too much memory",
+    "disk": "stopped: the commands of this run together wrote too much to the disk",
 }
 
 
