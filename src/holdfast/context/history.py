@@ -128,17 +128,14 @@ class HistoryView:
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
             built = _Built(base, tail[:], pruned_to, first, more, loaded, made)
-        self._remember(name, built)
-        first, more = built.first, built.more
-        return JoinedMessages(first, more) if len(first) > _SHORT else first + more
-
-    def _remember(self, name: str, built: _Built) -> None:
-        """Keep the view of a conversation, and drop those that were used longest ago."""
         self._built[name] = built
         self._count += len(built.made)
+        # Those that were used longest ago make room.
         while len(self._built) > _MOST_BUILT or (self._count > _MOST_MADE and len(self._built) > 1):
             _, dropped = self._built.popitem(last=False)
             self._count -= len(dropped.made)
+        first, more = built.first, built.more
+        return JoinedMessages(first, more) if len(first) > _SHORT else first + more
 
 
 def _show(

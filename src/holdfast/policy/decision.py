@@ -108,7 +108,7 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             kind = request.target_kind
             plain = target if kind == "none" else clean_target(target, kind)
             is_simple = kind != "command" or is_simple_command(plain)
-            found = self._search(request.permission, kind, is_simple).find(plain)
+            found = self._searches[request.permission, kind, is_simple].find(plain)
             if self.is_filter and found is not None and found.action != "deny":
                 found = None
         for other in self.also:
@@ -122,24 +122,13 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def limits(self, request: CallRequest) -> bool:
         """Say whether an allow rule with a pattern names the permission, as its limit."""
         if self.rules and not self.is_filter:
-            if self._search(request.permission, request.target_kind, True).has_limit:
+            if self._searches[request.permission, request.target_kind, True].has_limit:
                 return True
         return any(other.limits(request) for other in self.also)
 
     @functools.cached_property
-    def _searches(self) -> dict[tuple[str, str, bool], _Search]:
-        return {}
-
-    def _search(self, permission: str, kind: str, is_simple: bool) -> _Search:
-        search = self._searches.get((permission, kind, is_simple))
-        if search is not None:
-            return search
-        if len(self._searches) >= _MOST_SEARCHES:
-            self._searches.clear()
-        named = [rule for rule in self.rules if name_matches(rule.permission, permission, kind)]
-        search = _make_search(tuple(named), kind, is_simple)
-        self._searches[permission, kind, is_simple] = search
-        return search
+    def _searches(self) -> _Searches:
+        return _Searches(self.rules)
 
 
 NO_RULES = RuleSet()
@@ -214,7 +203,26 @@ def decide(
         level: Rights | None = own
         is_given = request.is_given
         while level is not None:
-            reasons += _judge_level(level, request, target, is_given, is_own=level is own)
+            is_own = level is own
+            said = level.agent.find_last_match(request, target)
+            spoken = level.session.find_last_match(request, target)
+            # A person's allow answers the agent's ask; it never lifts a deny.
+            if said is not None and (spoken is None or said.action == "deny"):
+                word: Source = "agent" if is_own else "parent"
+                reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
+            if spoken is not None:
+                word = "session" if is_own else "parent"
+                reasons.append(
+                    Reason(source=word, action=spoken.action, target=target, rule=spoken)
+                )
+            last = spoken or said
+            is_settled = last is not None and (
+                last.action != "allow" or request.own == "allow" or lifts(last, request)
+            )
+            if not is_settled:
+                action = unruled(level, request, is_given, is_matched=last is not None)
+                if action is not None:
+                    reasons.append(Reason(source="default", action=action, target=target))
             is_given = is_given and level.is_handed
             level = level.parent
         if request.target_kind == "command":
@@ -224,28 +232,6 @@ def decide(
     return Decision(
         action=choose_strictest(reasons), because=tuple(reasons), policy_version=policy_version
     )
-
-
-def _judge_level(
-    level: Rights, request: CallRequest, target: str, is_given: bool, *, is_own: bool
-) -> list[Reason]:
-    """Say what agent and session of one level make of a target."""
-    said = level.agent.find_last_match(request, target)
-    spoken = level.session.find_last_match(request, target)
-    reasons: list[Reason] = []
-    # A person's allow answers the agent's ask; it never lifts a deny.
-    if said is not None and (spoken is None or said.action == "deny"):
-        word: Source = "agent" if is_own else "parent"
-        reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
-    if spoken is not None:
-        word = "session" if is_own else "parent"
-        reasons.append(Reason(source=word, action=spoken.action, target=target, rule=spoken))
-    last = spoken or said
-    if last is None or (last.action == "allow" and not lifts(last, request)):
-        action = unruled(level, request, is_given, is_matched=last is not None)
-        if action is not None:
-            reasons.append(Reason(source="default", action=action, target=target))
-    return reasons
 
 
 def unruled(
@@ -365,6 +351,22 @@ def choose_effective_rule(rule: PermissionRule, kind: str) -> PermissionRule:
     if rule.action in STRICTNESS and is_readable(rule.pattern, kind):
         return rule
     return msgspec.structs.replace(rule, action="deny")
+
+
+class _Searches(dict[tuple[str, str, bool], "_Search"]):
+    """Searches by permission, kind of target and whether that is simple, made on first use."""
+
+    def __init__(self, rules: tuple[PermissionRule, ...]) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def __missing__(self, key: tuple[str, str, bool]) -> _Search:
+        if len(self) >= _MOST_SEARCHES:
+            self.clear()
+        permission, kind, is_simple = key
+        named = [rule for rule in self._rules if name_matches(rule.permission, permission, kind)]
+        self[key] = search = _make_search(tuple(named), kind, is_simple)
+        return search
 
 
 class _Search:

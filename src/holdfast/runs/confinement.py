@@ -67,10 +67,6 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def ceiling(self, path: str) -> RuleSet:
-        """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
-        return self.policies.bundle.find_ceiling(path)
-
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
         bundle = self.policies.bundle

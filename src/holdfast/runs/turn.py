@@ -140,9 +140,10 @@ class AgentTurn:
                 services, around = self._services, self._services.instrumentation
                 # Refuses a directory that cannot be a workspace, before the model is asked.
                 services.confinement.check_directory(session.directory)
-                if self._agent.tools and self._agent.tools[0].name not in self._tools:
-                    self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
-                ceiling = services.confinement.ceiling(self._path)
+                given = self._agent.tools
+                if given and self._tools.find(given[0].name) is None:
+                    self._tools = self._tools.layer(tuple(given), scope="agent")
+                ceiling = services.confinement.policies.bundle.find_ceiling(self._path)
                 self._offered = select_visible_tools(self._tools, ceiling, at.rights)
                 if not around.hooks.is_empty:
                     self._offered = await around.discover(self._tools, self._offered)
@@ -519,7 +520,13 @@ class AgentTurn:
             if isinstance(part, ToolPart):
                 known = self._call_ids
                 if known is None:
-                    known = self._call_ids = self._list_known_call_ids()
+                    # All that are at hand; a turn without calls need not know them.
+                    known = self._call_ids = {
+                        part.call_id
+                        for message in self._messages
+                        for part in message.parts
+                        if isinstance(part, ToolPart)
+                    }
                 # Behind a summary not all are at hand.
                 is_partial = self._session.compacted_at > 0
                 if not part.call_id or is_partial or part.call_id in known:
@@ -544,15 +551,6 @@ class AgentTurn:
             await self._turn.append(fact, agent_path=path)
         self._messages.append(named)
         return calls
-
-    def _list_known_call_ids(self) -> set[str]:
-        """The ids of all calls that are at hand; a turn without calls need not know them."""
-        return {
-            part.call_id
-            for message in self._messages
-            for part in message.parts
-            if isinstance(part, ToolPart)
-        }
 
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages.last

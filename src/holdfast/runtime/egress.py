@@ -44,7 +44,7 @@ class EgressService:
         path = "/".join(agent_path)
 
         def judge(name: str, _port: int) -> None:
-            check_network_rights(name, self._confinement.ceiling(path), rights)
+            check_network_rights(name, self._confinement.policies.bundle.find_ceiling(path), rights)
 
         return self._open(
             f"run:{run_id}", None, judge, origin=Origin(run_id=run_id, agent_path=path)

@@ -14,7 +14,7 @@ from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
-from holdfast.sessions import Session, SessionManager, current_subject, find_project_id
+from holdfast.sessions import SUBJECT, Session, SessionManager, find_project_id
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        user = current_subject()
+        user = SUBJECT.get()
         # Without a session, the owner of the state directory means the folder where they are.
         project = "" if user else find_project_id(".")
         if session_id:

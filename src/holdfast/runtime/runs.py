@@ -445,7 +445,7 @@ class RunService:
             skills=skills,
             options=request.options,
             run_id=run_id,
-            scope=_kept(request, agent, at),
+            scope=request.keep(agent, at.above.starter if at.above is not None else None),
             listener=listener,
         )
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
@@ -560,15 +560,6 @@ class RunService:
         if hear is None:
             return contextlib.nullcontext(request)
         return _listen(request, hear, self._hearers)
-
-
-def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
-    """Return what is stored with a run."""
-    kept = request.kept(at.above.starter if at.above is not None else None)
-    if agent.is_wrapped and request.run_id and request.must_repeat:
-        # What is stored is the message that its wrappers made of this one.
-        return replace(kept, message_hash=hash_sha256(request.message.encode()))
-    return kept
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from holdfast.sandbox.launch import (
 )
 from holdfast.sandbox.privileged_files import clear_privileged
 from holdfast.sandbox.profiles import (
+    FILTERED,
     NETWORK_PATHS,
     PATH,
     SYSTEM_PATHS,
@@ -41,7 +42,6 @@ from holdfast.sandbox.profiles import (
     can_write_workspace,
     clean_environment,
     has_network,
-    is_filtered,
     proxy_environment,
 )
 from holdfast.sandbox.reach import Reach, reach_of
@@ -210,7 +210,7 @@ class SandboxRunner:
         self._clock = clock
         if workspace.root == "/":
             raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
-        if self._options.egress is None and is_filtered(self._options.profile):
+        if self._options.egress is None and self._options.profile in FILTERED:
             raise UsageError(detail="A filtered network needs a proxy (SandboxOptions.egress).")
         if self._options.environment:
             clean_environment(self._options.environment, home="/")
@@ -478,7 +478,7 @@ class SandboxRunner:
     ) -> bytes:
         home = self._scratch_target if self._is_moved(launcher) else self._scratch
         base = clean_environment(self._options.environment, home=home)
-        if is_filtered(self._options.profile):
+        if self._options.profile in FILTERED:
             base |= proxy_environment()
         stages = [
             _Stage(
@@ -587,7 +587,7 @@ class SandboxRunner:
 
     def _make_config(self, level: Level, reach: Reach) -> LauncherConfig:
         options = self._options
-        is_kept_in = is_filtered(options.profile)
+        is_kept_in = options.profile in FILTERED
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
         limits = asdict(options.limits)
         wrapper: list[str] = []

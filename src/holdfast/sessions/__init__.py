@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.messages import compose as compose
     from holdfast.messages import strip_session as strip_session
     from holdfast.sessions import events as events
+    from holdfast.sessions.acting import SUBJECT as SUBJECT
     from holdfast.sessions.acting import acting_for as acting_for
-    from holdfast.sessions.acting import current_subject as current_subject
     from holdfast.sessions.events import ON_BUSY as ON_BUSY
     from holdfast.sessions.events import ForkPoint as ForkPoint
     from holdfast.sessions.events import MessageCreated as MessageCreated
@@ -87,7 +87,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "acting": "acting_for current_subject",
+            "acting": "acting_for SUBJECT",
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
             "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "

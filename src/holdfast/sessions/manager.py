@@ -31,7 +31,7 @@ from holdfast.journal import (
 )
 from holdfast.messages import Message, Part, compose, strip_session
 from holdfast.sessions import events as facts
-from holdfast.sessions.acting import current_subject
+from holdfast.sessions.acting import SUBJECT
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 from holdfast.sessions.fork import copy_draft
 from holdfast.sessions.messages import MESSAGES, MessageReader
@@ -302,7 +302,7 @@ class SessionManager:
             slug=make_slug(fork_title, name),
             version=__version__,
             forked_from=point,
-            owner=current_subject() or source.owner,
+            owner=SUBJECT.get() or source.owner,
         )
         drafts = (
             self.journal.draft(created),
@@ -330,7 +330,7 @@ class SessionManager:
         if as_new:
             name = make_id("ses")
             first = msgspec.structs.replace(
-                created, slug=make_slug(created.title, name), owner=current_subject()
+                created, slug=make_slug(created.title, name), owner=SUBJECT.get()
             )
             drafts = (
                 msgspec.structs.replace(self.journal.draft(first), time=events[0].time),

@@ -23,7 +23,7 @@ from holdfast.ids import check_id, make_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message, read_compaction
 from holdfast.sessions import events as facts
-from holdfast.sessions.acting import current_subject
+from holdfast.sessions.acting import SUBJECT
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
         permission=tuple(permission),
         expires_at=expires_at,
         metadata=check_metadata(metadata) if metadata else {},
-        owner=owner or current_subject(),
+        owner=owner or SUBJECT.get(),
     )
     return NewSession(id=name, created=created)
 

@@ -9,13 +9,13 @@ import msgspec
 
 from holdfast.errors import PermissionDenied, UsageError
 from holdfast.sandbox import (
+    FILTERED,
     Profile,
     SandboxResult,
     SandboxRunner,
     Workspace,
     can_write_workspace,
     has_network,
-    is_filtered,
 )
 from holdfast.tools.services import Command, CommandResult, Program
 
@@ -112,7 +112,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
         run has no program that writes.
         """
         can_write = can_write_workspace(self.runner.profile)
-        is_kept_in = is_filtered(self.runner.profile)
+        is_kept_in = self.runner.profile in FILTERED
         is_online = has_network(self.runner.profile) or is_kept_in or self.is_net_open()
         if program.has_network and not is_online:
             because = (
