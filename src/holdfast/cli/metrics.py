@@ -15,7 +15,9 @@ from holdfast.private_files import open_whole_file
 
 @click.command("metrics", cls=CliCommand)
 @click.option("--to", "target", metavar="FILE", help="File to write, such as for node_exporter.")
-@click.option("--every", type=click.FloatRange(1, 86_400), metavar="SECONDS", help="Again and again.")
+@click.option(
+    "--every", type=click.FloatRange(1, 86_400), metavar="SECONDS", help="Again and again."
+)
 @pass_invocation
 def command(invocation: Invocation, target: str | None, every: float | None) -> None:
     """Show metrics of the work, counted since the records began.

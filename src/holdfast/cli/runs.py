@@ -16,6 +16,7 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.loop import LoopWishes, describe_going_on, find_run, run_loop
 from holdfast.cli.loop_view import LinesView, choose_view, to_line
 from holdfast.cli.output import emit, say
+from holdfast.cli.trace import trace
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
 from holdfast.orchestration import LOOP_AGENT
@@ -34,6 +35,9 @@ def command() -> None:
     A loop (`holdfast GOAL`) is a run; so is every run of one of its agents, and every call
     of `holdfast run`.
     """
+
+
+command.add_command(trace)
 
 
 @command.command("list")

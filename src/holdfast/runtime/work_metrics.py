@@ -67,7 +67,10 @@ _HISTOGRAMS: Final = {
     "store_read_seconds": ("How long the store took for a read, tried when asked.", (), _FAST),
 }
 _GAUGES: Final = {
-    "runs_waiting": ("Runs by what they wait for: the queue's depth, and parked ones.", ("status",)),
+    "runs_waiting": (
+        "Runs by what they wait for: the queue's depth, and parked ones.",
+        ("status",),
+    ),
     "approvals_waiting": ("Requests for consent that nobody has answered.", ()),
     "budget_used_ratio": ("How much of a budget is spent or held.", ("tenant", "limit")),
     "policy_refused": ("1 while newer policy files are refused.", ("tenant",)),
