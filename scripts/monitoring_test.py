@@ -33,20 +33,23 @@ scrape_configs:
 
 
 def check(words: list[str], given: bytes = b"") -> None:
+    """Run a check, and show what it says."""
     done = subprocess.run(words, input=given, capture_output=True, check=False)
     told = (done.stdout + done.stderr).decode().strip()
-    print(f"{' '.join(words[:3])}: {told or 'clean'}")
+    sys.stdout.write(f"{' '.join(words[:3])}: {told or 'clean'}\n")
     # promtool ends with 3 where it only advises; nothing of ours needs advice.
     assert done.returncode == 0, told
 
 
 def list_expressions() -> list[str]:
+    """Return what the dashboard asks."""
     board = json.loads((ROOT / "deploy/grafana/holdfast.json").read_text())
     found = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
     return [one.replace("$__rate_interval", "1m") for one in found]
 
 
 async def ask(http: aiohttp.ClientSession, url: str, query: str) -> list[dict[str, object]]:
+    """Return what Prometheus answers to a query."""
     async with http.get(f"{url}/api/v1/query", params={"query": query}) as response:
         answer = await response.json()
     assert answer["status"] == "success", (query, answer)
@@ -55,6 +58,7 @@ async def ask(http: aiohttp.ClientSession, url: str, query: str) -> list[dict[st
 
 
 async def wait_for(http: aiohttp.ClientSession, url: str, query: str) -> float:
+    """Return the first value that Prometheus has for a query."""
     for _ in range(120):
         try:
             if found := await ask(http, url, query):
@@ -65,14 +69,17 @@ async def wait_for(http: aiohttp.ClientSession, url: str, query: str) -> float:
     raise AssertionError(f"{query} was never answered")
 
 
-async def main() -> None:
+async def main() -> None:  # noqa: PLR0915 - one after the other, as it is read
+    """Serve, scrape, ask."""
     promtool = program("promtool", "prometheus")
     rules = ROOT / "deploy/prometheus/alerts.yml"
     check([promtool, "check", "rules", str(rules)])
     place = Path(tempfile.mkdtemp(prefix="holdfast-monitoring-"))
     chosen = {"storage.state_dir": str(place), "workspace": str(place), "server.port": 0}
     ready = asyncio.Event()
-    server = make_server(create_app(load_settings(overrides=chosen).settings), lambda _: ready.set())
+    server = make_server(
+        create_app(load_settings(overrides=chosen).settings), lambda _: ready.set()
+    )
     serving = asyncio.create_task(server.serve())
     await ready.wait()
     token = find_token(place)
@@ -114,7 +121,9 @@ async def main() -> None:
                 groups = (await response.json())["data"]["groups"]
             health = {one["health"] for group in groups for one in group["rules"]}
             assert health <= {"ok", "unknown"}, groups
-            print(f"Prometheus scraped {runs:.0f} runs; every expression can be asked.")
+            sys.stdout.write(
+                f"Prometheus scraped {runs:.0f} runs; every expression can be asked.\n"
+            )
     finally:
         if prometheus is not None:
             prometheus.terminate()

@@ -890,6 +890,15 @@ class AuditSinkFailed(Failed):
     next_step = "Look whether it can be reached; nothing is lost, it is sent again by itself."
 
 
+class TraceExportFailed(Failed):
+    """A trace could not be sent; it can be made from the journal again at any time."""
+
+    code = "telemetry.export_failed"
+    is_retryable = True
+    message = "The trace could not be sent to {url}: {detail}"
+    next_step = "Look whether the receiver takes OTLP over HTTP there; then send it again."
+
+
 class RequestTimeout(Failed):
     """A request took longer than the server lets one take."""
 

@@ -22,6 +22,7 @@ from holdfast.cli.run_view import RunAccount, find_last_run, make_row, read_acco
 from holdfast.cli.screen import show_lines
 from holdfast.cli.steps import StepLines
 from holdfast.cli.times import format_age
+from holdfast.cli.trace import trace
 from holdfast.cli.workflows import show_result
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError
@@ -44,6 +45,9 @@ def command() -> None:
     A loop (`holdfast GOAL`) is a run; so is every run of one of its agents, every call of
     `holdfast run`, every turn of a chat, every workflow, and every tool called by hand.
     """
+
+
+command.add_command(trace)
 
 
 @command.command("list")

@@ -24,7 +24,7 @@ from holdfast.orchestration.delegation import (
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.runs import ChildRun, StreamItem, list_runs_below
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, SentTrace
 from holdfast.sessions import (
     RUNS,
     OnBusy,
@@ -435,6 +435,20 @@ async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
 async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[ChildRun]:
     """Return all runs that a run, or an orchestrator of this id, has started."""
     return await list_runs_below(runtime.journal, run_id)
+
+
+@local("use `holdfast runs trace` where the records are: the server would post anywhere")
+async def trace(
+    runtime: Runtime, /, run_id: str, url: str = "", *, has_content: bool | None = None
+) -> SentTrace:
+    """Send the trace of a run and of all below it to an OTLP receiver, whenever it was.
+
+    Raises:
+        NotFound: there is no such run.
+        TraceExportFailed: the receiver did not take it.
+        UsageError: no receiver is named, here or by `telemetry.otlp_url`.
+    """
+    return await runtime.traces.send(run_id, url, has_content=has_content)
 
 
 @operation("runs:write", agents=of_run)

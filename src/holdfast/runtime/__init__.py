@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
     from holdfast.runtime.tenants import open_tenant as open_tenant
+    from holdfast.runtime.traces import SentTrace as SentTrace
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.undo import UndoReport as UndoReport
@@ -67,6 +68,7 @@ else:
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
+            "traces": "SentTrace",
             "transfer": "export_session import_session",
             "work_metrics": "WorkMetrics format_metrics",
             "undo": "UndoReport",

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from holdfast.redaction import Redactor
     from holdfast.runtime.audit import AuditService
     from holdfast.runtime.loops import LoopService
+    from holdfast.runtime.traces import TraceService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.undo import UndoService
     from holdfast.runtime.workflows import WorkflowService
@@ -156,6 +157,7 @@ class Runtime:
         self._build_runs()
         self._build_orchestration()
         self._auditing: asyncio.Task[None] | None = None
+        self._tracing: asyncio.Task[None] | None = None
         if self._owns_control:
             self.control.keys.on_use = self._note_key_use
         # In this order: who starts work first, the records last.
@@ -172,6 +174,7 @@ class Runtime:
             self.artifacts.close,
             self.anchors.close,
             self._close_audit,
+            self._close_traces,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -353,6 +356,13 @@ class Runtime:
 
         return AuditService(self.settings, self.base_dir, self.sessions, self.tenant)
 
+    @functools.cached_property
+    def traces(self) -> TraceService:
+        """Traces for OpenTelemetry; loaded with the first one."""
+        from holdfast.runtime.traces import TraceService  # noqa: PLC0415 - optional
+
+        return TraceService(self.settings, self.base_dir, self.journal, self.turns, self.tenant)
+
     @property
     def _has_audit(self) -> bool:
         """Whether there is a trail: what is kept nowhere has none."""
@@ -439,6 +449,10 @@ class Runtime:
                     self.anchors.begin()
                     if self._has_audit:
                         self._auditing = asyncio.create_task(self._follow_audit(), name="audit")
+                    if self.settings.telemetry.otlp_url:
+                        # What ends from now on is sent, also what ends before the first look.
+                        await self.traces.send_quietly()
+                        self._tracing = asyncio.create_task(self.traces.follow(), name="traces")
         # Hooks that came since may want to be told of stored facts.
         if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
@@ -507,6 +521,12 @@ class Runtime:
             self._auditing.cancel()
             await asyncio.gather(self._auditing, return_exceptions=True)
             await self.audit.write_quietly()
+
+    async def _close_traces(self) -> None:
+        if self._tracing is not None:
+            self._tracing.cancel()
+            await asyncio.gather(self._tracing, return_exceptions=True)
+            await self.traces.send_quietly()
 
     async def _note_key_use(self, key: ApiKey) -> None:
         from holdfast.runtime.identity_events import KeyUsed  # noqa: PLC0415 - optional

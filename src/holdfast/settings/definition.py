@@ -557,6 +557,25 @@ class AuditSettings(_Section):
     )
 
 
+class TelemetrySettings(_Section):
+    """Traces for OpenTelemetry, made from the journal when a run has ended."""
+
+    otlp_url: Annotated[str, Field(max_length=2000)] = Field(
+        default="",
+        description="Send the trace of each run that ends to this OTLP receiver over HTTP "
+        "(protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added where no path is "
+        "given. Headers come from `OTEL_EXPORTER_OTLP_HEADERS`. Extra `otel`.",
+    )
+    sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        default=1.0, description="Which part of the runs is sent; all spans of a run, or none."
+    )
+    content: bool = Field(
+        default=False,
+        description="Send what models answered, and arguments and results of tools, too; without "
+        "the secrets that the journal does not hold either.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -602,6 +621,12 @@ class SecretSettings(_Section):
         default=None,
         description="Key that signs links to artifacts; another one makes all links invalid.",
         json_schema_extra=_find_named("HOLDFAST_LINK_KEY"),
+    )
+    otlp_headers: Secret | None = Field(
+        default=None,
+        description="Headers for the OTLP receiver, such as `authorization=Bearer KEY`, with "
+        "commas between them.",
+        json_schema_extra=_find_named("OTEL_EXPORTER_OTLP_HEADERS"),
     )
     openai_api_key: Secret | None = Field(
         default=None,
@@ -674,6 +699,7 @@ class Settings(_Section):
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property

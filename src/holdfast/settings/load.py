@@ -43,6 +43,7 @@ _NOT_FOR_PROJECTS: Final = {
         f"audit.{name}": "say what is written down, and who is sent it"
         for name in ("enabled", "syslog", "webhook", "webhook_networks")
     },
+    **{f"telemetry.{name}": "say who is sent what runs did" for name in ("otlp_url", "content")},
     # Whoever names the server is sent the key, and what people type.
     "remote.url": "name the server that is asked",
     **{

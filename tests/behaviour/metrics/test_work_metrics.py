@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import Agent, AsyncClient, toolset
+from holdfast import Agent, AsyncClient, tool
 from holdfast.cli.app import root
 from holdfast.messages import TokenUsage
 from holdfast.runtime import WorkMetrics
@@ -19,6 +19,12 @@ from holdfast.settings import load_settings
 from holdfast.testing import ModelReply, ScriptedModel, tool_call
 
 ROOT = Path(__file__).parents[3]
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
 
 
 def open_client(place: Path, **more: object) -> AsyncClient:
@@ -37,23 +43,21 @@ def read(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
 async def test_runs_models_tools_tokens_and_errors_are_counted(tmp_path: Path) -> None:
     async with open_client(tmp_path, **{"budget.max_calls": 10}) as client:
         usage = TokenUsage(input=7, output=3)
-        call = tool_call("calculator", a=1, b=2, operation="add")
+        call = tool_call("add", a=1, b=2)
         model = ScriptedModel(
             ModelReply(calls=(call,), usage=usage), ModelReply(text="3", usage=usage)
         )
-        await client.runs.execute(
-            Agent("adder", model=model, tools=toolset("calculator")), "", "Add"
-        )
+        await client.runs.execute(Agent("adder", model=model, tools=[add]), "", "Add")
         found = read(await client.usage.metrics())
     assert found["holdfast_runs_total", ("completed",)] == 1
     assert found["holdfast_run_duration_seconds_count", ("completed",)] == 1
     assert found["holdfast_run_queue_wait_seconds_count", ()] == 1
-    assert found["holdfast_tool_duration_seconds_count", ("calculator",)] == 1
+    assert found["holdfast_tool_duration_seconds_count", ("add",)] == 1
     tokens = {key[1][2]: value for key, value in found.items() if key[0].endswith("tokens_total")}
     assert (tokens["input"], tokens["output"]) == (14, 6)
     assert found["holdfast_runs_waiting", ("queued",)] == 0
     assert found["holdfast_approvals_waiting", ()] == 0
-    assert found["holdfast_budget_used_ratio", ("default", "calls")] == 0.2
+    assert found["holdfast_budget_used_ratio", ("calls", "default")] == 0.2
     assert found["holdfast_store_read_seconds_count", ()] >= 1
 
 
