@@ -181,7 +181,7 @@ async def _watch_events(invocation: Invocation, run: Run) -> Run:
                         show_lines(describe_after(part))
                 elif event.kind == MessageCreated.kind:
                     message = event.expect(MessageCreated).message
-                    if message is not None and message.text:
+                    if message.text:
                         say(f"{'> ' if message.role == 'user' else ''}{message.text}")
                 elif event.kind.startswith(("workflow.", "step.")):
                     lines.hear(event.decode())
@@ -275,8 +275,8 @@ def _resume_other(run: Run, *, model: str, auto_confirm: bool) -> None:
     """Go on with a run that is none of a loop, as the command that began it would."""
     context = click.get_current_context()
     if run.agent.startswith(AGENT_PREFIX):
-        module, given = "holdfast.cli.workflows", {"workflow": None}
-        other = importlib.import_module(module).run
+        given: dict[str, object] = {"workflow": None}
+        other = importlib.import_module("holdfast.cli.workflows").run
     elif run.agent:
         given = {"model": model, "auto_confirm": auto_confirm}
         other = importlib.import_module("holdfast.cli.run").command

@@ -86,7 +86,7 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     """
     made: list[Message] = []
     for given in messages:
-        role = given.get("role")
+        role = str(given.get("role"))
         if role == "tool":
             _add_result(made, given)
         elif role in _ROLES:

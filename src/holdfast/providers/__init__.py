@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.circuit import Outcome as Outcome
     from holdfast.providers import json_schema as json_schema
     from holdfast.providers.accounting import PICO as PICO
     from holdfast.providers.accounting import Accountant as Accountant
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.providers.breaker import BreakerPolicy as BreakerPolicy
     from holdfast.providers.breaker import CircuitBreaker as CircuitBreaker
     from holdfast.providers.breaker import CircuitBreakers as CircuitBreakers
-    from holdfast.providers.breaker import Outcome as Outcome
     from holdfast.providers.config import ProviderConfig as ProviderConfig
     from holdfast.providers.config import ProviderInfo as ProviderInfo
     from holdfast.providers.config import looks_like_secret as looks_like_secret

@@ -12,6 +12,9 @@ from holdfast.runtime import Runtime
 class RuntimeProvider(Protocol):
     """Finds the runtime of a caller's tenant, and looks after all of them."""
 
+    operator: Runtime
+    """The runtime of the state directory itself."""
+
     async def runtime_for(self, caller: Caller) -> Runtime:
         """Return the runtime on whose records this caller works, open.
 
@@ -38,23 +41,23 @@ class SingleTenant:
 
     def __init__(self, runtime: Runtime) -> None:
         """Work on this runtime."""
-        self._runtime = runtime
+        self.operator = runtime
 
     async def runtime_for(self, caller: Caller) -> Runtime:
         """Return the runtime, open."""
-        return await self._runtime.opened()
+        return await self.operator.opened()
 
     def list_open(self) -> Sequence[Runtime]:
         """Return the runtime, if it is open."""
-        return (self._runtime,) if self._runtime.is_open else ()
+        return (self.operator,) if self.operator.is_open else ()
 
     async def open(self) -> None:
         """Open the records."""
-        await self._runtime.opened()
+        await self.operator.opened()
 
     async def close(self) -> None:
         """Close the runtime; safe to repeat."""
-        await self._runtime.close()
+        await self.operator.close()
 
 
 __all__ = ["RuntimeProvider", "SingleTenant"]

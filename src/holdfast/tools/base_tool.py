@@ -37,9 +37,10 @@ class BaseTool(Tool, frozen=True, kw_only=True, eq=False, dict=True, weakref=Tru
             async def execute(self, a: float, b: float) -> float:
                 return a + b
 
-    `Calculator()` is a tool like any other; `frozen=True` is for type checkers. The schema comes from the types of `execute`. Where
-    the class has `parameters` of its own, a JSON Schema or a method that returns one, `execute`
-    takes the checked arguments as one dictionary, and the context if it wants it.
+    `Calculator()` is a tool like any other; `frozen=True` is for type checkers. The schema comes
+    from the types of `execute`. Where the class has `parameters` of its own, a JSON Schema or a
+    method that returns one, `execute` takes the checked arguments as one dictionary, and the
+    context if it wants it.
     """
 
     id: ClassVar[str] = ""
