@@ -8,7 +8,7 @@ written; the caller that needs a number says so. Each top-level key keeps its li
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -79,7 +79,7 @@ def _parse_block(block: str, body: str) -> Frontmatter:
         faults = (Fault(text="the block is no list of `key: value` lines", line=2),)
     if faults:
         return Frontmatter(body=body, faults=faults)
-    fields: dict[str, FrontmatterValue] = data.content or {}  # type: ignore[assignment] - texts
+    fields = cast("dict[str, FrontmatterValue]", data.content or {})
     lines = {str(place[0]): line + 1 for place, line in data.lines.items() if len(place) == 1}
     return Frontmatter(fields=fields, lines=lines, body=body)
 
