@@ -12,12 +12,13 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
 from typing import IO, Any, Final
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
 from holdfast.observability import Logger, bind_log_fields
-from holdfast.operations import OWNER, Caller, StreamOperation, runs
+from holdfast.operations import OWNER, Caller, HttpRoute, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
@@ -54,7 +55,8 @@ from holdfast.settings import Settings
 _log = Logger("holdfast.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
+_EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
+_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
 _OF_SESSION: Final = frozenset({"runs.events"})
 
 Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
@@ -136,6 +138,7 @@ class HttpApplication:
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
+            runtime.recovery.follow_outages()
             await runtime.recovery.resume_all()
 
     def check_operator(self, caller: Caller, scope: str) -> None:
@@ -184,7 +187,8 @@ class HttpApplication:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *self._common(scope, request_id)]
+                own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
+                message["headers"] = [*own, *self._common(scope, request_id)]
             await send(message)
 
         scope.setdefault("state", {})
@@ -225,7 +229,10 @@ class HttpApplication:
         if origin and self._guard.is_known_origin(origin):
             headers += [
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-expose-headers", b"X-Request-Id, Location, Retry-After"),
+                (
+                    b"access-control-expose-headers",
+                    b"X-Request-Id, Location, Retry-After, Deprecation, Sunset",
+                ),
                 (b"vary", b"Origin"),
             ]
         return headers
@@ -262,6 +269,8 @@ class HttpApplication:
         caller = await self.authenticator.authenticate(request.head)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
+        if endpoint.route.deprecated_at:
+            request.scope["holdfast.headers"] = make_deprecation_headers(endpoint.route)
         if self.is_draining:
             raise ServerDraining
         with (
@@ -447,6 +456,14 @@ class HttpApplication:
 def _stream_type(accept: str) -> str:
     wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     return NDJSON if NDJSON in wanted or "application/ndjson" in wanted else SSE
+
+
+def make_deprecation_headers(route: HttpRoute) -> list[tuple[bytes, bytes]]:
+    """Say since when a route should not be used (RFC 9745), and when it goes (RFC 8594)."""
+    headers = [(b"deprecation", f"@{int(route.deprecated_at)}".encode())]
+    if route.sunset_at:
+        headers.append((b"sunset", formatdate(route.sunset_at, usegmt=True).encode()))
+    return headers
 
 
 def _header(scope: Scope, name: bytes) -> str:
