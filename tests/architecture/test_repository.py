@@ -131,6 +131,7 @@ MODULES = {
     "bpe-openai": "bpe_openai",
     "prometheus-client": "prometheus_client",
     "mcp-types": "mcp_types",
+    "opentelemetry-proto": "opentelemetry",
     "prompt-toolkit": "prompt_toolkit",
     "pyyaml": "yaml",
     "genai-prices": "genai_prices",

@@ -46,10 +46,6 @@ class Logger:
         """Take a name, such as `holdfast.memory`."""
         self._logger = logging.getLogger(name)
 
-    def info(self, event: str, **fields: object) -> None:
-        """Write that something happened as it should."""
-        self._write(logging.INFO, event, fields)
-
     def warning(self, event: str, **fields: object) -> None:
         """Write that something went wrong and was got over."""
         self._write(logging.WARNING, event, fields)

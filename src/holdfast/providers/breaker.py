@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.circuit import Circuit, CircuitState, Outcome
+from holdfast.circuit import Circuit, CircuitState
+from holdfast.circuit import Outcome as Outcome
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
 from holdfast.providers.model import (

@@ -79,7 +79,7 @@ def _parse_block(block: str, body: str) -> Frontmatter:
         faults = (Fault(text="the block is no list of `key: value` lines", line=2),)
     if faults:
         return Frontmatter(body=body, faults=faults)
-    fields = cast(dict[str, FrontmatterValue], data.content or {})  # texts, as asked for
+    fields = cast("dict[str, FrontmatterValue]", data.content or {})
     lines = {str(place[0]): line + 1 for place, line in data.lines.items() if len(place) == 1}
     return Frontmatter(fields=fields, lines=lines, body=body)
 
