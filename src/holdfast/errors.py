@@ -238,7 +238,7 @@ class ExpressionInvalid(UsageError):
 
     code = "expression.invalid"
     message = "The expression {text!r} does not work: {detail}."
-    next_step = "See docs/reference/workflows.md for what an expression may hold."
+    next_step = "Correct it; `holdfast workflows validate FILE` checks all expressions of a file."
 
 
 class InvalidId(UsageError):
@@ -561,6 +561,14 @@ class ArtifactQuotaExceeded(Refused):
     next_step = "Delete artifacts that are no longer needed, or raise the limit in [artifacts]."
 
 
+class StateFull(Refused):
+    """The scope has as many keys as it may have; nothing was stored."""
+
+    code = "state.full"
+    message = "{scope} has {found} keys; it may have {limit}."
+    next_step = "Delete keys that are no longer needed, or raise `max_keys` in [state]."
+
+
 class ArtifactPlaceTaken(Refused):
     """The place of the files belongs to another journal; nothing was saved or removed there."""
 
@@ -847,6 +855,15 @@ class AgentTimeout(Failed):
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
 
 
+class AuditSinkFailed(Failed):
+    """Lines of the audit trail could not be sent on; they stay in the trail, and are sent again."""
+
+    code = "audit.sink_failed"
+    is_retryable = True
+    message = "The audit trail could not be sent to {sink}: {detail}"
+    next_step = "Look whether it can be reached; nothing is lost, it is sent again by itself."
+
+
 class RequestTimeout(Failed):
     """A request took longer than the server lets one take."""
 
@@ -1041,6 +1058,14 @@ class LeaseLost(Conflict):
     code = "journal.lease_lost"
     message = "Session {session_id} is at epoch {current}; this writer holds epoch {held}."
     next_step = "Stop writing; the run goes on where the newer lease is."
+
+
+class ApprovalConflict(Conflict):
+    """Another answer settled the approval first; this one changed nothing."""
+
+    code = "approval.conflict"
+    message = "{approval_id} was settled by another answer first: {by} said {verdict}."
+    next_step = "Look at it with `holdfast approvals show`; what was decided holds."
 
 
 class StateConflict(Conflict):

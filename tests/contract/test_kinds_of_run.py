@@ -388,3 +388,17 @@ async def test_a_call_that_was_refused_while_it_waited_is_never_made(
         second.approver = AutoConfirm()
         assert await kind.run(second, write_line("a")) != "parked"
     assert world.lines() == []
+
+
+@every_kind
+async def test_every_call_of_every_kind_of_run_is_a_line_of_the_audit(
+    world: World, kind: Kind
+) -> None:
+    async with world.open() as client:
+        client.approver = AutoConfirm()
+        assert await kind.run(client, write_line("a")) == "completed"
+        calls = await client.audit.list(action="tool.call", limit=1000)
+        assert await client.audit.verify_trail() == []
+    [call] = [one for one in calls if one.tool == "bash"]
+    assert (call.outcome, bool(call.run_id)) == ("completed", True)
+    assert (call.tool_version, len(call.source_hash)) == ("1.0.0", 64)

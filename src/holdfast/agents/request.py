@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
-from holdfast.canonical import JsonObject
+from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import NotFound, UsageError
 from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, compile_matcher, name_matches
 from holdfast.providers import Model
@@ -28,6 +28,7 @@ _LONGEST_TITLE = 60
 OnOutage: TypeAlias = Literal["fail", "park"]
 """What becomes of a run when its model cannot be reached: it fails, or waits and goes on later."""
 WAITING_FOR_MODEL = "waiting_for_model"
+WAITING_FOR_MCP = "waiting_for_mcp"
 """How the reason begins for which such a run is parked; executed again, it goes on."""
 
 
@@ -169,9 +170,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             if not any(map(compile_matcher(wanted, "text"), offered)):
                 raise NotFound(kind="skill", value=wanted)
 
-    def kept(self, starter: Starter | None) -> KeptRequest:
+    def keep(self, agent: Agent, starter: Starter | None) -> KeptRequest:
         """Return what is stored with the run; `starter` where the request names none."""
+        # What is stored is the message that an agent's wrappers made of this one.
+        is_other = agent.is_wrapped and self.run_id and self.must_repeat
         return KeptRequest(
+            message_hash=hash_sha256(self.message.encode()) if is_other else "",
             budget=self.budget or NO_BUDGET,
             tool_ids=self.tool_ids,
             skill_names=self.skill_names,
@@ -213,6 +217,7 @@ def _is_json_object(options: object) -> bool:
 
 __all__ = [
     "UNLIMITED",
+    "WAITING_FOR_MCP",
     "WAITING_FOR_MODEL",
     "KeptRequest",
     "OnOutage",

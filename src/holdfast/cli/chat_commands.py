@@ -16,7 +16,6 @@ from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.times import format_age
 from holdfast.context import compute_room
 from holdfast.errors import HoldfastError, NotFound, UsageError
-from holdfast.runtime import DEFAULT_AGENT
 from holdfast.sessions import Session, SessionFilter
 from holdfast.sync import Client
 
@@ -50,7 +49,7 @@ class ChatState:
     def find_agent(self) -> str:
         """Return the agent that was chosen, else the session's own, else the default one."""
         own = self.client.get_session(self.session_id).agent if self.session_id else ""
-        return self.agent or own or DEFAULT_AGENT
+        return self.agent or own or self.invocation.settings.default_agent
 
 
 def is_command(text: str) -> bool:
@@ -202,8 +201,8 @@ def _handle_new(state: ChatState, _rest: str) -> None:
 
 def _handle_plan(state: ChatState, rest: str) -> str:
     if state.find_agent() == _PLANNER and not rest:
-        state.agent = DEFAULT_AGENT
-        say(f"{DEFAULT_AGENT} answers again.")
+        state.agent = state.invocation.settings.default_agent
+        say(f"{state.agent} answers again.")
         return ""
     state.agent = _PLANNER
     say("plan answers: it reads and proposes, and changes nothing. /plan goes back.")

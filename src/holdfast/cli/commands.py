@@ -16,7 +16,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.artifacts",
         "List, show, save, share or remove files that agents left.",
     ),
-    "audit": ("holdfast.cli.audit", "Prove that the records were not changed."),
+    "audit": (
+        "holdfast.cli.audit",
+        "Show what was done and by whom; prove that no record was changed.",
+    ),
     "chat": (
         "holdfast.cli.chat",
         "Talk with an agent: answers as they arrive, calls before and after they run.",
@@ -27,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.context",
         "Show what a model would see, and what takes how much of it.",
     ),
+    "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
     "hooks": (
         "holdfast.cli.hooks",
@@ -59,6 +63,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",
     ),
+    "metrics": ("holdfast.cli.metrics", "Show or write metrics of the work for Prometheus."),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
     "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),

@@ -40,7 +40,9 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
 
 @click.command("run", cls=CliCommand)
 @click.argument("goal", nargs=-1)
-@click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option(
+    "--agent", default="", metavar="NAME", help="Agent; else the session's, or the default."
+)
 @click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
@@ -168,7 +170,6 @@ class _Job:
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             await self._say_what_stands_before(client)
-            following = asyncio.create_task(policies.follow_requests())
             run_id = self._run_id or make_id("run")
             items = client.stream_agent(
                 agent,
@@ -192,9 +193,6 @@ class _Job:
                 self._screen.close()
                 await say_what_is_left(client, run_id)
                 raise
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
         raise AssertionError("a stream ends with a result")
 
     async def _run_there(self, goal: str) -> AgentResult:

@@ -14,7 +14,7 @@ from holdfast.cli.output import emit, say
 from holdfast.cli.times import format_age
 from holdfast.errors import UsageError
 from holdfast.messages import Message, TextPart, ToolPart
-from holdfast.sessions import STATES, Session, SessionFilter
+from holdfast.sessions import STATES, PermissionRule, Session, SessionFilter
 from holdfast.sync import Client
 
 _SHORT = 60
@@ -164,16 +164,42 @@ def export(invocation: Invocation, session: str, target: str | None) -> None:
 @command.command("import")
 @click.argument("file", metavar="FILE")
 @click.option("--as-new", is_flag=True, help="Give the session a new id.")
+@click.option("--trust-rules", is_flag=True, help="Let the rules that it brings hold here.")
 @pass_invocation
-def import_(invocation: Invocation, file: str, as_new: bool) -> None:
+def import_(invocation: Invocation, file: str, as_new: bool, trust_rules: bool) -> None:
     """Bring in an exported session; `-` reads standard input.
 
-    The whole file is checked first: a damaged or changed one is refused.
+    The whole file is checked first: a damaged or changed one is refused. Rules that allow
+    something are inert here until you trust them, now or with `holdfast sessions trust`.
     """
     with open_client(invocation) as client:
         source = sys.stdin.buffer if file == "-" else file
-        session = client.sessions.load(source, as_new=as_new)
+        session = client.sessions.load(source, as_new=as_new, trusts_rules=trust_rules)
     _tell(invocation, session, f"Imported {session.id} ({session.title}).")
+    inert = session.metadata.get("imported_rules")
+    if isinstance(inert, list) and invocation.is_text:
+        told = f"{len(inert)} of its rules allow something and are inert"
+        say(f"{told}; `holdfast sessions trust {session.id}` shows them and lets them hold.")
+
+
+@command.command("trust")
+@click.argument("session")
+@pass_invocation
+def trust(invocation: Invocation, session: str) -> None:
+    """Let the rules hold that an imported session brought; they are shown."""
+    with open_client(invocation) as client:
+        found = client.get_session(session)
+        inert = msgspec.convert(found.metadata.get("imported_rules", []), list[PermissionRule])
+        client.sessions.update(
+            found.id,
+            permission=[*inert, *found.permission] if inert else None,
+            metadata={"imported_rules": None},
+        )
+    rows = [msgspec.to_builtins(rule) for rule in inert]
+    if invocation.is_text and not rows:
+        say("Nothing to do: no rule of this session is inert.")
+    else:
+        emit(rows, columns=["permission", "pattern", "action"])
 
 
 @command.command("fork")

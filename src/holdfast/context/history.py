@@ -21,7 +21,9 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.messages import (
+    ARTIFACT_SCHEME,
     AgentPart,
+    FilePart,
     JoinedMessages,
     Message,
     Part,
@@ -128,17 +130,14 @@ class HistoryView:
             if len(more) > _LONGEST_MORE:
                 first, more = first + more, ()
             built = _Built(base, tail[:], pruned_to, first, more, loaded, made)
-        self._remember(name, built)
-        first, more = built.first, built.more
-        return JoinedMessages(first, more) if len(first) > _SHORT else first + more
-
-    def _remember(self, name: str, built: _Built) -> None:
-        """Keep the view of a conversation, and drop those that were used longest ago."""
         self._built[name] = built
         self._count += len(built.made)
+        # Those that were used longest ago make room.
         while len(self._built) > _MOST_BUILT or (self._count > _MOST_MADE and len(self._built) > 1):
             _, dropped = self._built.popitem(last=False)
             self._count -= len(dropped.made)
+        first, more = built.first, built.more
+        return JoinedMessages(first, more) if len(first) > _SHORT else first + more
 
 
 def _show(
@@ -254,10 +253,26 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     if is_pruned and is_prunable(part):
         note = (
             f"(The output of this call, {len(part.output)} characters, is no longer shown. "
-            "Call the tool again if you need it.)"
+            f"{_say_how_to_see(part)})"
         )
         return msgspec.structs.replace(part, output=note, attachments=())
     return part
+
+
+def list_kept_files(part: Part) -> list[str]:
+    """Return the addresses of artifacts that a part names: files, and outputs that were cut."""
+    files = part.attachments if isinstance(part, ToolPart) else (part,)
+    found = [file.url for file in files if isinstance(file, FilePart) and file.artifact_id]
+    if isinstance(part, ToolPart) and isinstance(whole := part.metadata.get("artifact"), str):
+        found.append(f"{ARTIFACT_SCHEME}{whole}")
+    return found
+
+
+def _say_how_to_see(part: ToolPart) -> str:
+    kept = list_kept_files(part)
+    if kept:
+        return f"It is kept: read {', '.join(kept)} if you need it."
+    return "Call the tool again if you need it."
 
 
 def _make_skill_key(part: ToolPart) -> str:

@@ -100,18 +100,14 @@ class EventBus:
         self._journal = journal
         self._hooks = hooks if hooks is not None else Hooks(clock=clock)
         self._clock = clock
-        self._subscriptions: list[Subscription] = []
+        self.subscriptions: tuple[Subscription, ...] = ()
+        """Who listens now."""
         self._sinks: list[EventSink] = []
         self._cursor = 0
         self._pump: asyncio.Task[None] | None = None
         self._progress: asyncio.Event | None = None
         self.handler_errors = 0
         """How many times a handler raised or took too long."""
-
-    @property
-    def subscriptions(self) -> tuple[Subscription, ...]:
-        """Who listens now."""
-        return tuple(self._subscriptions)
 
     # --- subscribing ------------------------------------------------------------------
 
@@ -153,7 +149,7 @@ class EventBus:
             cursor=start,
             is_live=start >= self._cursor,
         )
-        self._subscriptions.append(subscription)
+        self.subscriptions += (subscription,)
         subscription.start(
             self._journal, lambda: self._cursor, self._on_handler_error, self._note_progress
         )
@@ -165,8 +161,7 @@ class EventBus:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; safe to repeat, also inside its own handler."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        self.subscriptions = tuple(one for one in self.subscriptions if one is not subscription)
         await subscription.close()
 
     async def events(
@@ -216,10 +211,10 @@ class EventBus:
 
     def wants(self, *names: str) -> bool:
         """Say whether a subscriber listens to a name, so that nothing is made in vain."""
-        if not self._subscriptions:
+        if not self.subscriptions:
             return False
         return any(
-            matches(name, each.wanted.patterns) for each in self._subscriptions for name in names
+            matches(name, each.wanted.patterns) for each in self.subscriptions for name in names
         )
 
     # --- publishing -------------------------------------------------------------------
@@ -247,7 +242,7 @@ class EventBus:
                 return False
             content = fired.payload.data
         event = self._make_event(name, content, where)
-        takers = [each for each in self._subscriptions if each.wanted.takes(event)]
+        takers = [each for each in self.subscriptions if each.wanted.takes(event)]
         refused = [each.name for each in takers if not await each.offer_or_wait(event)]
         if self._hooks.has(EventAfterEmit):
             told = EventAfterEmit(
@@ -268,10 +263,10 @@ class EventBus:
         For what comes often, such as pieces of an answer: no hooks are asked, and a full
         queue drops, whatever its policy.
         """
-        if not self._subscriptions:
+        if not self.subscriptions:
             return
         event = self._make_event(name, data, where)
-        for each in self._subscriptions:
+        for each in self.subscriptions:
             if each.wanted.takes(event):
                 each.offer(event)
 
@@ -325,13 +320,13 @@ class EventBus:
         seq = await self._journal.read_last_seq()
         if self._progress is None:
             self._progress = asyncio.Event()
-        while not all(each.is_settled(seq) for each in self._subscriptions):
+        while not all(each.is_settled(seq) for each in self.subscriptions):
             self._progress.clear()
             await self._progress.wait()
 
     async def close(self) -> None:
         """End all subscriptions, then close the sinks."""
-        for subscription in tuple(self._subscriptions):
+        for subscription in self.subscriptions:
             await self.unsubscribe(subscription)
         if self._pump is not None:
             self._pump.cancel()
@@ -346,7 +341,7 @@ class EventBus:
 
     async def _feed(self) -> None:
         """Read the journal's feed once for all live subscribers."""
-        while self._subscriptions:
+        while self.subscriptions:
             try:
                 page = await self._journal.store.feed(after=self._cursor, limit=_PAGE)
             except StorageError:
@@ -355,7 +350,7 @@ class EventBus:
             for event in page:
                 # No await between these lines: a subscriber that joins sees all or nothing.
                 self._cursor = event.seq
-                for subscription in self._subscriptions:
+                for subscription in self.subscriptions:
                     subscription.offer_fact(event)
             self._note_progress()
             if not page:

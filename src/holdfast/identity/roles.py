@@ -19,6 +19,7 @@ _READS: Final = frozenset(
         "mcp",
         "memory",
         "metrics",
+        "policies",
         "providers",
         "runs",
         "sessions",

@@ -11,12 +11,14 @@ from holdfast.messages.message import (
     Role,
     TokenUsage,
     compose,
+    has_file,
     read_compaction,
     split_parts,
     strip_session,
     sum_usage,
 )
 from holdfast.messages.parts import (
+    ARTIFACT_SCHEME,
     AgentPart,
     CompactionPart,
     FilePart,
@@ -33,6 +35,7 @@ from holdfast.messages.parts import (
 )
 
 __all__ = [
+    "ARTIFACT_SCHEME",
     "AgentPart",
     "CompactionPart",
     "FilePart",
@@ -52,6 +55,7 @@ __all__ = [
     "ToolSpec",
     "ToolState",
     "compose",
+    "has_file",
     "read_compaction",
     "split_parts",
     "strip_session",

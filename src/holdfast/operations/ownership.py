@@ -106,6 +106,7 @@ SHARED: Final = frozenset(
         "mcp.tools",
         "mcp.trust",
         "policies.reload",
+        "policies.status",
         "providers.list",
         "skills.list",
         "skills.trust",

@@ -207,11 +207,19 @@ async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike
 
 @operation("storage:admin")
 async def load(
-    runtime: Runtime, caller: Caller, /, source: bytes | LocalFile, *, as_new: bool = False
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    source: bytes | LocalFile,
+    *,
+    as_new: bool = False,
+    trusts_rules: bool = False,
 ) -> Session:
     """Bring in an exported session with its artifacts; `as_new` makes a copy without runs.
 
-    The whole file is checked before anything is changed.
+    The whole file is checked before anything is changed. Rules of the session that allow
+    something, and directories that it was granted, are inert unless `trusts_rules` says that you
+    trust them; the rules stand in its metadata as `imported_rules`.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -219,7 +227,9 @@ async def load(
     """
     artifacts = await runtime.artifacts.opened()
     given = BytesIO(source) if isinstance(source, bytes) else source
-    return await import_session(runtime.sessions, artifacts, given, as_new=as_new)
+    return await import_session(
+        runtime.sessions, artifacts, given, as_new=as_new, trusts_rules=trusts_rules
+    )
 
 
 @operation("sessions:read")

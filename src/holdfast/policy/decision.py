@@ -26,8 +26,8 @@ A rule that allows certain commands allows no option that makes the program wors
 rule's own words (`find *` allows no `-exec`), and no command that it starts (`env *` allows
 `env ls` only where `ls` is allowed); one that denies or asks also means commands
 inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
-and one that is not what it looks like is refused. The parser of commands loads with the first
-command.
+unless no rule names commands and a sandbox is the boundary: then it is a script like any other.
+One that is not what it looks like is refused. The parser of commands loads with the first command.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `own` is what the tool says of itself, `is_given` whether it was handed to the calling agent
     in code. `default` is what holds where neither says anything and no rule speaks: `allow` for
-    what is known to read only.
+    what is known to read only. `is_confined` says that what runs a command is a boundary by itself:
+    it keeps a script, whatever it says, in the caller's sandbox.
     """
 
     permission: str
@@ -79,6 +80,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     default: Action = "ask"
     own: Action = "allow"
     is_given: bool = False
+    is_confined: bool = False
 
 
 class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -108,7 +110,7 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             kind = request.target_kind
             plain = target if kind == "none" else clean_target(target, kind)
             is_simple = kind != "command" or is_simple_command(plain)
-            found = self._search(request.permission, kind, is_simple).find(plain)
+            found = self._searches[request.permission, kind, is_simple].find(plain)
             if self.is_filter and found is not None and found.action != "deny":
                 found = None
         for other in self.also:
@@ -122,24 +124,20 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def limits(self, request: CallRequest) -> bool:
         """Say whether an allow rule with a pattern names the permission, as its limit."""
         if self.rules and not self.is_filter:
-            if self._search(request.permission, request.target_kind, True).has_limit:
+            if self._searches[request.permission, request.target_kind, True].has_limit:
                 return True
         return any(other.limits(request) for other in self.also)
 
-    @functools.cached_property
-    def _searches(self) -> dict[tuple[str, str, bool], _Search]:
-        return {}
+    def names_targets(self, request: CallRequest) -> bool:
+        """Say whether any rule tells one target of the permission from another."""
+        key = request.permission, request.target_kind, True
+        if self.rules and self._searches[key].names_targets:
+            return True
+        return any(other.names_targets(request) for other in self.also)
 
-    def _search(self, permission: str, kind: str, is_simple: bool) -> _Search:
-        search = self._searches.get((permission, kind, is_simple))
-        if search is not None:
-            return search
-        if len(self._searches) >= _MOST_SEARCHES:
-            self._searches.clear()
-        named = [rule for rule in self.rules if name_matches(rule.permission, permission, kind)]
-        search = _make_search(tuple(named), kind, is_simple)
-        self._searches[permission, kind, is_simple] = search
-        return search
+    @functools.cached_property
+    def _searches(self) -> _Searches:
+        return _Searches(self.rules)
 
 
 NO_RULES = RuleSet()
@@ -212,6 +210,7 @@ def decide(
     """
     own = Rights(agent=agent, session=session, parent=parent, is_handed=is_handed)
     reasons: list[Reason] = []
+    is_script = is_script_allowed(request, ceiling, own)
     for target in request.targets or ("*",):
         found = ceiling.find_last_match(request, target)
         if found is not None:
@@ -219,38 +218,35 @@ def decide(
         level: Rights | None = own
         is_given = request.is_given
         while level is not None:
-            reasons += _judge_level(level, request, target, is_given, is_own=level is own)
+            is_own = level is own
+            said = level.agent.find_last_match(request, target)
+            spoken = level.session.find_last_match(request, target)
+            # A person's allow answers the agent's ask; it never lifts a deny.
+            if said is not None and (spoken is None or said.action == "deny"):
+                word: Source = "agent" if is_own else "parent"
+                reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
+            if spoken is not None:
+                word = "session" if is_own else "parent"
+                reasons.append(
+                    Reason(source=word, action=spoken.action, target=target, rule=spoken)
+                )
+            last = spoken or said
+            is_settled = last is not None and (
+                last.action != "allow" or request.own == "allow" or lifts(last, request)
+            )
+            if not is_settled:
+                action = unruled(level, request, is_given, is_matched=last is not None)
+                if action is not None:
+                    reasons.append(Reason(source="default", action=action, target=target))
             is_given = is_given and level.is_handed
             level = level.parent
         if request.target_kind == "command":
-            reasons += list_unread(target)
+            reasons += list_unread(target, is_script=is_script)
     # A person forbids nothing, and neither did anything else.
     reasons = reasons or [Reason(source="default", action="allow", target="*")]
     return Decision(
         action=choose_strictest(reasons), because=tuple(reasons), policy_version=policy_version
     )
-
-
-def _judge_level(
-    level: Rights, request: CallRequest, target: str, is_given: bool, *, is_own: bool
-) -> list[Reason]:
-    """Say what agent and session of one level make of a target."""
-    said = level.agent.find_last_match(request, target)
-    spoken = level.session.find_last_match(request, target)
-    reasons: list[Reason] = []
-    # A person's allow answers the agent's ask; it never lifts a deny.
-    if said is not None and (spoken is None or said.action == "deny"):
-        word: Source = "agent" if is_own else "parent"
-        reasons.append(Reason(source=word, action=said.action, target=target, rule=said))
-    if spoken is not None:
-        word = "session" if is_own else "parent"
-        reasons.append(Reason(source=word, action=spoken.action, target=target, rule=spoken))
-    last = spoken or said
-    if last is None or (last.action == "allow" and not lifts(last, request)):
-        action = unruled(level, request, is_given, is_matched=last is not None)
-        if action is not None:
-            reasons.append(Reason(source="default", action=action, target=target))
-    return reasons
 
 
 def unruled(
@@ -280,12 +276,27 @@ def lifts(rule: PermissionRule, request: CallRequest) -> bool:
     )
 
 
-def list_unread(target: str) -> tuple[Reason, ...]:
+def is_script_allowed(request: CallRequest, ceiling: RuleSet, rights: Rights) -> bool:
+    """Say whether a command need not be read: a sandbox bounds it, and no rule names commands.
+
+    A rule that names some, to allow, to deny or to ask, wants to know what is inside each line.
+    """
+    if not request.is_confined or ceiling.names_targets(request):
+        return False
+    level: Rights | None = rights
+    while level is not None:
+        if level.agent.names_targets(request) or level.session.names_targets(request):
+            return False
+        level = level.parent
+    return True
+
+
+def list_unread(target: str, *, is_script: bool = False) -> tuple[Reason, ...]:
     """Say what becomes of a command that was not understood, whatever rules allow."""
     from holdfast.policy.commands.parse import parse_command  # noqa: PLC0415 - first use
 
     parsed = parse_command(target)
-    if parsed.is_parsed:
+    if parsed.is_parsed or (is_script and not parsed.is_refused):
         return ()
     action: Action = "deny" if parsed.is_refused else "ask"
     return (Reason(source="default", action=action, target=target),)
@@ -372,6 +383,22 @@ def choose_effective_rule(rule: PermissionRule, kind: str) -> PermissionRule:
     return msgspec.structs.replace(rule, action="deny")
 
 
+class _Searches(dict[tuple[str, str, bool], "_Search"]):
+    """Searches by permission, kind of target and whether that is simple, made on first use."""
+
+    def __init__(self, rules: tuple[PermissionRule, ...]) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def __missing__(self, key: tuple[str, str, bool]) -> _Search:
+        if len(self) >= _MOST_SEARCHES:
+            self.clear()
+        permission, kind, is_simple = key
+        named = [rule for rule in self._rules if name_matches(rule.permission, permission, kind)]
+        self[key] = search = _make_search(tuple(named), kind, is_simple)
+        return search
+
+
 class _Search:
     """The rules of one permission, so kept that the last one that matches is found quickly.
 
@@ -387,6 +414,7 @@ class _Search:
             and has_fixed_part(rule.permission)
             for rule in rules
         )
+        self.names_targets = any(rule.pattern not in EVERYTHING for rule in rules)
         self._separator = SEPARATORS.get(kind, " ")
         self._rules: list[PermissionRule] = []
         self._matchers: list[Matcher] = []

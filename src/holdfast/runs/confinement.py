@@ -67,10 +67,6 @@ class Confinement:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def ceiling(self, path: str) -> RuleSet:
-        """Return the ceiling that holds right now for the agent at the end of a path (`a/b`)."""
-        return self.policies.bundle.find_ceiling(path)
-
     def limits(self, agent: str) -> tuple[Budget, Budget]:
         """Return what the operator lets a run, and the agent in it, spend right now."""
         bundle = self.policies.bundle
@@ -106,7 +102,10 @@ class Confinement:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._make_rules_for(bundle, directory))
         hidden, read_only = self._real_paths
-        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+        writes = self.unvouched.writes if self.unvouched is not None else None
+        return Workspace(
+            directory, rules=known[1], hidden=hidden, read_only=read_only, writes=writes
+        )
 
     @functools.cached_property
     def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -168,9 +168,12 @@ class AgentRuntime:
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
         except Exception as error:
-            if not own or isinstance(error, RunInterrupted) or not is_machine_fault(error):
+            is_told = isinstance(error, RunInterrupted) and error.context["run_id"] == own_id
+            if not own or is_told or not is_machine_fault(error):
                 raise
-            raise _interrupted(agent, own_id, error) from error
+            # What interrupted a run below it interrupts it as well: it is this one that goes on.
+            below = error.error if isinstance(error, RunInterrupted) else None
+            raise _interrupted(agent, own_id, below or error) from error
         # Those at hand if it was executed here, else as they are stored.
         messages: Sequence[Message] | None = own[-1].read_stored_messages() if own else None
         if messages is None:

@@ -17,6 +17,7 @@ from holdfast.context import ContextBuilder
 from holdfast.messages import ToolPart
 from holdfast.policy import NO_BUDGET, ApprovalTerms, Budget, Rights, Share
 from holdfast.runs.confinement import Confinement
+from holdfast.runs.files import MessageFiles
 from holdfast.runs.instrumentation import Instrumentation
 from holdfast.runs.spending import Budgets, Spending, read_session_budget
 from holdfast.sessions import Session, SessionManager
@@ -95,6 +96,8 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
     confinement: Confinement
     instrumentation: Instrumentation
     calls: OpensCalls
+    files: MessageFiles
+    """Where the files of messages are kept."""
     executor: RunExecutor
     """Who carries out runs that other runs start."""
     clock: Clock

@@ -38,9 +38,18 @@ from holdfast.context import (
 )
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
 from holdfast.ids import make_id
-from holdfast.messages import GrowingMessages, Message, Part, ToolPart, strip_session
+from holdfast.messages import (
+    FilePart,
+    GrowingMessages,
+    Message,
+    Part,
+    ToolPart,
+    has_file,
+    strip_session,
+)
 from holdfast.providers import CallEvents, Finished, Model, ModelRequest, close_stream, is_outage
 from holdfast.runs.confinement import select_visible_tools
+from holdfast.runs.files import SessionFiles
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
@@ -100,6 +109,7 @@ class AgentTurn:
         self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
+        self._files: SessionFiles | None = None
         allowed = self._scope.skill_names
         if allowed is not None:
             skills = [skill for skill in skills if skill.name in allowed]
@@ -140,9 +150,10 @@ class AgentTurn:
                 services, around = self._services, self._services.instrumentation
                 # Refuses a directory that cannot be a workspace, before the model is asked.
                 services.confinement.check_directory(session.directory)
-                if self._agent.tools and self._agent.tools[0].name not in self._tools:
-                    self._tools = self._tools.layer(tuple(self._agent.tools), scope="agent")
-                ceiling = services.confinement.ceiling(self._path)
+                given = self._agent.tools
+                if given and self._tools.find(given[0].name) is None:
+                    self._tools = self._tools.layer(tuple(given), scope="agent")
+                ceiling = services.confinement.policies.bundle.find_ceiling(self._path)
                 self._offered = select_visible_tools(self._tools, ceiling, at.rights)
                 if not around.hooks.is_empty:
                     self._offered = await around.discover(self._tools, self._offered)
@@ -296,6 +307,8 @@ class AgentTurn:
         """Let messages that arrived meanwhile join the conversation; says whether any did."""
         sent = await self._turn.take_steering()
         self._messages.extend(sent)
+        if any(has_file(part) for message in sent for part in message.parts):
+            self._messages.has_files = True
         return bool(sent)
 
     def _make_compactor(self, spending: Spending | None) -> Compactor:
@@ -354,15 +367,19 @@ class AgentTurn:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
         self._session = smaller.session
-        self._messages = GrowingMessages((), smaller.messages)
+        has_files = self._messages.has_files
+        self._messages = GrowingMessages((), smaller.messages, has_files=has_files)
         self._was_compacted = True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
         context = await self._context.build_agent_context(
             session, self._agent, self._offered, self._skills, messages=messages
         )
+        shown = context.messages
+        if self._messages.has_files:
+            shown = await self._load_files(session, shown)
         return ModelRequest(
-            messages=context.messages,
+            messages=shown,
             system=context.system_prompt,
             tools=context.tool_specs,
             temperature=self._agent.temperature,
@@ -371,6 +388,12 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
+
+    async def _load_files(self, session: Session, shown: Sequence[Message]) -> Sequence[Message]:
+        """Put the contents of files into what the model is shown."""
+        if self._files is None:
+            self._files = self._services.files.open_for(session)
+        return await self._files.load(shown)
 
     async def _ask_within(self, request: ModelRequest, spending: Spending) -> tuple[ToolPart, ...]:
         """Reserve, ask, keep the answer, and settle."""
@@ -519,13 +542,21 @@ class AgentTurn:
             if isinstance(part, ToolPart):
                 known = self._call_ids
                 if known is None:
-                    known = self._call_ids = self._list_known_call_ids()
+                    # All that are at hand; a turn without calls need not know them.
+                    known = self._call_ids = {
+                        part.call_id
+                        for message in self._messages
+                        for part in message.parts
+                        if isinstance(part, ToolPart)
+                    }
                 # Behind a summary not all are at hand.
                 is_partial = self._session.compacted_at > 0
                 if not part.call_id or is_partial or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=make_id("call"))
                 known.add(part.call_id)
                 calls += (part,)
+            elif isinstance(part, FilePart):
+                self._messages.has_files = True
             parts.append(part)
         is_answer = message.role == "assistant"
         named = msgspec.structs.replace(
@@ -545,20 +576,14 @@ class AgentTurn:
         self._messages.append(named)
         return calls
 
-    def _list_known_call_ids(self) -> set[str]:
-        """The ids of all calls that are at hand; a turn without calls need not know them."""
-        return {
-            part.call_id
-            for message in self._messages
-            for part in message.parts
-            if isinstance(part, ToolPart)
-        }
-
     def _replace_last(self, done: dict[str, ToolPart]) -> None:
         last = self._messages.last
         parts: list[Part] = []
         for part in last.parts:
-            parts.append(done.get(part.call_id, part) if isinstance(part, ToolPart) else part)
+            if isinstance(part, ToolPart):
+                part = done.get(part.call_id, part)
+                self._messages.has_files = self._messages.has_files or bool(part.attachments)
+            parts.append(part)
         self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
 
     def _make_out_of_steps(self) -> BudgetExceeded:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
+    from holdfast.runtime.audit import TrailFinding as TrailFinding
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
-    from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.undo import UndoReport as UndoReport
+    from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
+    from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -49,6 +51,7 @@ else:
         {
             "approvals": "ApprovalDetails OpenQuestion",
             "artifacts": "LOCAL_USER",
+            "audit": "TrailFinding",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "identity_events": "KeyChanged TenantChanged UserErased",
@@ -58,13 +61,13 @@ else:
             "processes": "ProcessEnvironment",
             "request_events": "DebugUsed",
             "run_kinds": "name_begun_session",
-            "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "transfer": "export_session import_session",
             "undo": "UndoReport",
+            "work_metrics": "WorkMetrics format_metrics",
             "workflows": "OnWait",
         },
     )

@@ -40,6 +40,7 @@ from holdfast.runs import (
     Budgets,
     Confinement,
     Lineage,
+    MessageFiles,
     OpensCalls,
     PropagatingApprover,
     RunPosition,
@@ -73,7 +74,6 @@ from holdfast.settings import Settings
 from holdfast.tools import Approver, NoApprover, ToolRegistry
 from holdfast.turns import TurnQueue
 
-DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
@@ -104,6 +104,7 @@ class RunService:
         context: ContextBuilder,
         budgets: Budgets,
         calls: OpensCalls,
+        files: MessageFiles,
     ) -> None:
         """Carry runs out with these services."""
         self._settings = settings
@@ -140,6 +141,7 @@ class RunService:
             confinement=confinement,
             instrumentation=hooks.instrumentation,
             calls=calls,
+            files=files,
             executor=self,
             clock=self._journal.clock,
         )
@@ -318,7 +320,7 @@ class RunService:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):
             return agent
-        return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
+        return await self._agents.require(agent or session.agent or self._settings.default_agent)
 
     async def find_session_for(self, title: str, run_id: str) -> str:
         """Return the id of the session of a run; one that is not there yet begins now."""
@@ -445,7 +447,7 @@ class RunService:
             skills=skills,
             options=request.options,
             run_id=run_id,
-            scope=_kept(request, agent, at),
+            scope=request.keep(agent, at.above.starter if at.above is not None else None),
             listener=listener,
         )
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
@@ -562,15 +564,6 @@ class RunService:
         return _listen(request, hear, self._hearers)
 
 
-def _kept(request: RunRequest, agent: Agent, at: RunPosition) -> KeptRequest:
-    """Return what is stored with a run."""
-    kept = request.kept(at.above.starter if at.above is not None else None)
-    if agent.is_wrapped and request.run_id and request.must_repeat:
-        # What is stored is the message that its wrappers made of this one.
-        return replace(kept, message_hash=hash_sha256(request.message.encode()))
-    return kept
-
-
 @contextlib.contextmanager
 def _listen(
     request: RunRequest, hear: _Hearer, hearers: dict[str, _Hearer]
@@ -601,4 +594,4 @@ def _to_both(request: RunRequest, listener: Listener) -> Listener:
     return tell
 
 
-__all__ = ["DEFAULT_AGENT", "RunService"]
+__all__ = ["RunService"]

@@ -21,13 +21,14 @@ class SkillService:
         if settings.home_dir is not None:
             folders += [settings.home_dir / place for place in HOME_FOLDERS]
         self._library = SkillLibrary(trust, user_folders=folders)
-        self._own: dict[str, Skill] = {}
+        self.registered: tuple[Skill, ...] = ()
+        """The skills that the application brought for every agent."""
 
     def register(self, skill: Skill) -> None:
         """Offer a skill to every agent; raises AlreadyExists."""
-        if skill.name in self._own:
+        if any(known.name == skill.name for known in self.registered):
             raise AlreadyExists(kind="skill", value=skill.name)
-        self._own[skill.name] = skill
+        self.registered += (skill,)
 
     async def find(self, directory: str | os.PathLike[str] | None) -> SkillCatalog:
         """Return the skills that hold for a directory, trusted or not, with what is wrong."""
@@ -42,18 +43,13 @@ class SkillService:
         change = self._library.revoke if revoke else self._library.trust
         return await asyncio.to_thread(change, place, name)
 
-    @property
-    def registered(self) -> tuple[Skill, ...]:
-        """The skills that the application brought for every agent."""
-        return tuple(self._own.values())
-
     def offered(self, directory: str) -> tuple[Skill, ...]:
         """Return the skills that may be loaded in a directory; blocks for a moment."""
-        found = {skill.name: skill for skill in self._library.find(directory).offered}
-        return tuple({**found, **self._own}.values())
+        found = (*self._library.find(directory).offered, *self.registered)
+        return tuple({skill.name: skill for skill in found}.values())
 
     async def list_offered_in(self, session: Session) -> tuple[Skill, ...]:
         """Return the skills that may be loaded in a session."""
         if not self._library.has_any(session.directory):
-            return tuple(self._own.values())
+            return self.registered
         return await asyncio.to_thread(self.offered, session.directory)

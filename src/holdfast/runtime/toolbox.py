@@ -102,7 +102,7 @@ class ToolService:
                 # One looks again; others take meanwhile what was known a moment ago.
                 self._looked_at = now
                 await self._look_for_agents()
-        ceiling = self._confinement.ceiling(at.agent_path)
+        ceiling = self._confinement.policies.bundle.find_ceiling(at.agent_path)
         # Runs of agents with the same tools and rights, under the same ceiling, have the same.
         key: _Key = (
             registry.state,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.process import ProcessLimits as ProcessLimits
     from holdfast.sandbox.process import ProcessResult as ProcessResult
     from holdfast.sandbox.process import run_process as run_process
+    from holdfast.sandbox.profiles import FILTERED as FILTERED
     from holdfast.sandbox.profiles import PATH as PATH
     from holdfast.sandbox.profiles import SYSTEM_PATHS as SYSTEM_PATHS
     from holdfast.sandbox.profiles import Level as Level
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.sandbox.profiles import can_write_workspace as can_write_workspace
     from holdfast.sandbox.profiles import clean_environment as clean_environment
     from holdfast.sandbox.profiles import has_network as has_network
-    from holdfast.sandbox.profiles import is_filtered as is_filtered
     from holdfast.sandbox.profiles import select_passed_variables as select_passed_variables
     from holdfast.sandbox.report import SandboxReport as SandboxReport
     from holdfast.sandbox.report import describe_sandbox as describe_sandbox
@@ -49,7 +49,7 @@ else:
             "process": "ProcessLimits ProcessResult run_process",
             "profiles": """
                 Level PATH Profile SYSTEM_PATHS SandboxLimits can_write_workspace clean_environment
-                has_network is_filtered select_passed_variables
+                FILTERED has_network select_passed_variables
             """,
             "report": "SandboxReport describe_sandbox",
             "runner": "LevelChoice PipelineLike SandboxOptions SandboxResult SandboxRunner",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -89,14 +89,13 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     flood_factor: int = 64
 
 
+FILTERED: Final[frozenset[Profile]] = frozenset({"filtered", "read-only-filtered"})
+"""Profiles that reach the egress proxy, and nothing else."""
+
+
 def has_network(profile: Profile) -> bool:
     """Say whether a profile reaches the machine's own network, for which no list of hosts holds."""
     return profile in ("network", "read-only-network", "full")
-
-
-def is_filtered(profile: Profile) -> bool:
-    """Say whether a profile reaches the egress proxy, and nothing else."""
-    return profile in ("filtered", "read-only-filtered")
 
 
 def can_write_workspace(profile: Profile) -> bool:
@@ -145,6 +144,7 @@ def select_passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 __all__ = [
+    "FILTERED",
     "NETWORK_PATHS",
     "PROXY_PORT",
     "SYSTEM_PATHS",
@@ -154,7 +154,6 @@ __all__ = [
     "can_write_workspace",
     "clean_environment",
     "has_network",
-    "is_filtered",
     "proxy_environment",
     "select_passed_variables",
 ]

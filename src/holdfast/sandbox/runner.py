@@ -32,6 +32,7 @@ from holdfast.sandbox.launch import (
 )
 from holdfast.sandbox.privileged_files import clear_privileged
 from holdfast.sandbox.profiles import (
+    FILTERED,
     NETWORK_PATHS,
     PATH,
     SYSTEM_PATHS,
@@ -41,13 +42,12 @@ from holdfast.sandbox.profiles import (
     can_write_workspace,
     clean_environment,
     has_network,
-    is_filtered,
     proxy_environment,
 )
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings, WriteWindow
 from holdfast.turns import is_exhaustion
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
@@ -161,6 +161,7 @@ class _Before(NamedTuple):
     """What was missing when a command started."""
 
     gap: Gap | None
+    window: WriteWindow | None
     pointers: frozenset[str]
 
 
@@ -210,7 +211,7 @@ class SandboxRunner:
         self._clock = clock
         if workspace.root == "/":
             raise UsageError(detail="The root of the file system cannot be a sandbox's workspace.")
-        if self._options.egress is None and is_filtered(self._options.profile):
+        if self._options.egress is None and self._options.profile in FILTERED:
             raise UsageError(detail="A filtered network needs a proxy (SandboxOptions.egress).")
         if self._options.environment:
             clean_environment(self._options.environment, home="/")
@@ -260,6 +261,20 @@ class SandboxRunner:
         launcher = await self._acquire()
         self._release(launcher)
         return self._level_name
+
+    async def is_boundary(self) -> bool:
+        """Say whether the sandbox holds any script, whatever it says: namespaces and all.
+
+        Landlock alone is none: its processes see those of the machine, and some of its sockets.
+        """
+        if self._level is None:
+            try:
+                await self.start()
+            except SandboxFailed as error:
+                if is_exhaustion(error):
+                    raise
+                return False
+        return self._level_name.startswith(("bubblewrap/", "landlock+namespaces/"))
 
     async def run(
         self,
@@ -334,21 +349,23 @@ class SandboxRunner:
             launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
-    async def run_approved_text(
+    async def run_text(
         self,
         text: str,
         *,
         directory: str = ".",
+        environment: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> SandboxResult:
-        """Run a text in bash that a person approved as it is; otherwise as `run`.
+        """Run a text in bash as it is; otherwise as `run`.
 
-        The only way in which a shell sees a string here. The caller holds an approval
-        that is sealed to exactly this text.
+        The only way in which a shell sees a string here. The caller holds an approval that is
+        sealed to exactly this text, or knows that no rule looks into commands and that the
+        sandbox is the boundary (`is_boundary`). `environment` holds values of our own making.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        stages = [_Stage(";", [_Program(argv, {}, [])])]
+        stages = [_Stage(";", [_Program(argv, dict(environment or {}), [])])]
         return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     @property
@@ -454,14 +471,19 @@ class SandboxRunner:
         writable = self._writable()
         if not writable:
             return None
-        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
-        return _Before(gap, list_pointers(self._workspace.root))
+        gap = window = None
+        if options.unvouched is not None:
+            gap = options.unvouched.begin(writable)
+            window = options.unvouched.writes.begin(writable)
+        return _Before(gap, window, list_pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:
         """Return what is to be said about what came."""
         if before is None:
             return ""
         root = self._workspace.root
+        if before.window is not None:
+            before.window.end()
         said = [
             f"{path} was removed: it would lead git to other settings."
             for path in remove_pointers(root, before.pointers)
@@ -478,7 +500,7 @@ class SandboxRunner:
     ) -> bytes:
         home = self._scratch_target if self._is_moved(launcher) else self._scratch
         base = clean_environment(self._options.environment, home=home)
-        if is_filtered(self._options.profile):
+        if self._options.profile in FILTERED:
             base |= proxy_environment()
         stages = [
             _Stage(
@@ -587,7 +609,7 @@ class SandboxRunner:
 
     def _make_config(self, level: Level, reach: Reach) -> LauncherConfig:
         options = self._options
-        is_kept_in = is_filtered(options.profile)
+        is_kept_in = options.profile in FILTERED
         system = [*SYSTEM_PATHS, *(NETWORK_PATHS if has_network(options.profile) else ())]
         limits = asdict(options.limits)
         wrapper: list[str] = []

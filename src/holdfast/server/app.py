@@ -14,10 +14,9 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from typing import IO, Any, Final
 
-import structlog
-
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
+from holdfast.observability import Logger, bind_log_fields
 from holdfast.operations import OWNER, Caller, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
@@ -52,7 +51,7 @@ from holdfast.server.streams import (
 from holdfast.server.tenancy import RuntimeProvider
 from holdfast.settings import Settings
 
-_log = structlog.get_logger("holdfast.server")
+_log = Logger("holdfast.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
@@ -137,6 +136,7 @@ class HttpApplication:
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
+            runtime.recovery.follow_outages()
             await runtime.recovery.resume_all()
 
     def check_operator(self, caller: Caller, scope: str) -> None:
@@ -191,22 +191,25 @@ class HttpApplication:
         scope.setdefault("state", {})
         scope["holdfast.request_id"] = request_id
         scope["holdfast.name"] = ""
-        structlog.contextvars.bind_contextvars(request_id=request_id)
         self.active += 1
         try:
-            try:
-                self._guard.check(ServerRequest(scope, receive))
-            except (HoldfastError, ProblemRaised) as error:
-                response = problem_response(error, request_id)
-                await send_response(sending, response, is_head=False, common=[])
-                return
-            await self._inner(scope, receive, sending)
+            with bind_log_fields(request_id=request_id):
+                await self._pass(scope, receive, sending)
         finally:
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
             for observe in self.observers:
                 observe(scope["holdfast.name"], status, taken)
-            structlog.contextvars.unbind_contextvars("request_id")
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on if the guard lets it in."""
+        try:
+            self._guard.check(ServerRequest(scope, receive))
+        except (HoldfastError, ProblemRaised) as error:
+            response = problem_response(error, scope["holdfast.request_id"])
+            await send_response(send, response, is_head=False, common=[])
+            return
+        await self._inner(scope, receive, send)
 
     def _common(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """Return the headers of every answer."""

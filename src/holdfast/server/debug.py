@@ -28,7 +28,7 @@ from holdfast.server.pages import to_json
 
 _SLOW_S: Final = 0.5
 _MOST_SLOW: Final = 100
-_LONGEST_PROFILE_S: Final = 30.0
+_LONGEST_LOOK_S: Final = 30.0
 _MOST_LINES: Final = 50
 
 
@@ -79,15 +79,22 @@ def _describe_task(task: asyncio.Task[Any]) -> JsonObject:
 
 
 async def _show_memory(request: ServerRequest) -> JsonObject:
-    """Where memory was taken; the first look begins to count, so ask twice."""
-    if not tracemalloc.is_tracing():
-        tracemalloc.start()
-        return {"status": "counting from now on; ask again", "items": []}
-    snapshot = await asyncio.to_thread(tracemalloc.take_snapshot)
+    """Where memory is taken in the next `?seconds=`; counting slows everything, so it ends then."""
+    seconds = _read_seconds(request)
+    async with _profiling:
+        is_ours = not tracemalloc.is_tracing()
+        if is_ours:
+            tracemalloc.start()
+        try:
+            await asyncio.sleep(seconds)
+            current, peak = tracemalloc.get_traced_memory()
+            snapshot = await asyncio.to_thread(tracemalloc.take_snapshot)
+        finally:
+            if is_ours:
+                tracemalloc.stop()
     top = snapshot.statistics("lineno")[:_MOST_LINES]
-    current, peak = tracemalloc.get_traced_memory()
     return {
-        "status": "counting",
+        "seconds": seconds,
         "bytes": current,
         "peak_bytes": peak,
         "items": [{"at": str(one.traceback), "bytes": one.size, "count": one.count} for one in top],
@@ -99,13 +106,7 @@ _profiling = asyncio.Lock()
 
 async def _show_profile(request: ServerRequest) -> JsonObject:
     """What the event loop does in the next `?seconds=`, at most half a minute."""
-    given = dict(request.read_query()).get("seconds", "5")
-    try:
-        seconds = float(given)
-    except ValueError:
-        raise RequestInvalid(detail="seconds is a number") from None
-    if not 0 < seconds <= _LONGEST_PROFILE_S:
-        raise RequestInvalid(detail=f"seconds lies between 0 and {_LONGEST_PROFILE_S:g}")
+    seconds = _read_seconds(request)
     async with _profiling:
         profile = cProfile.Profile()
         if sys.getprofile() is not None:
@@ -118,6 +119,16 @@ async def _show_profile(request: ServerRequest) -> JsonObject:
     text = io.StringIO()
     pstats.Stats(profile, stream=text).sort_stats("cumulative").print_stats(_MOST_LINES)
     return {"seconds": seconds, "profile": text.getvalue()}
+
+
+def _read_seconds(request: ServerRequest) -> float:
+    try:
+        seconds = float(dict(request.read_query()).get("seconds", "5"))
+    except ValueError:
+        raise RequestInvalid(detail="seconds is a number") from None
+    if not 0 < seconds <= _LONGEST_LOOK_S:
+        raise RequestInvalid(detail=f"seconds lies between 0 and {_LONGEST_LOOK_S:g}")
+    return seconds
 
 
 __all__ = ["add_debug_pages"]

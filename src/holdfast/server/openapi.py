@@ -86,10 +86,13 @@ def describe() -> JsonObject:
 
 
 def _own_kinds() -> dict[str, type[Payload]]:
-    """Return the kinds of events that Holdfast itself stores, not those of an application."""
-    return {
-        k: cls for k, cls in list_known_kinds().items() if cls.__module__.startswith("holdfast.")
-    }
+    """Return the kinds of events that Holdfast itself stores, not those of others or tests."""
+
+    def is_ours(cls: type[Payload]) -> bool:
+        room = cls.__module__.split(".")[:2]
+        return room[0] == "holdfast" and room[-1] != "testing"
+
+    return {kind: cls for kind, cls in list_known_kinds().items() if is_ours(cls)}
 
 
 _PAGES: Final = {

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.messages import compose as compose
     from holdfast.messages import strip_session as strip_session
     from holdfast.sessions import events as events
+    from holdfast.sessions.acting import SUBJECT as SUBJECT
     from holdfast.sessions.acting import acting_for as acting_for
-    from holdfast.sessions.acting import current_subject as current_subject
     from holdfast.sessions.events import ON_BUSY as ON_BUSY
     from holdfast.sessions.events import ForkPoint as ForkPoint
     from holdfast.sessions.events import MessageCreated as MessageCreated
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import RunStarted as RunStarted
     from holdfast.sessions.events import RunSteered as RunSteered
     from holdfast.sessions.events import SessionChanges as SessionChanges
+    from holdfast.sessions.events import SessionCreated as SessionCreated
     from holdfast.sessions.events import SessionForked as SessionForked
     from holdfast.sessions.events import SessionRulesAdded as SessionRulesAdded
     from holdfast.sessions.events import SessionState as SessionState
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session as Session
     from holdfast.sessions.session import check_open as check_open
     from holdfast.sessions.session import check_transition as check_transition
+    from holdfast.sessions.session import find_project_id as find_project_id
     from holdfast.sessions.session import is_hidden as is_hidden
     from holdfast.sessions.session import list_allowed_states as list_allowed_states
     from holdfast.sessions.session import make_new_session as make_new_session
@@ -87,10 +89,10 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "acting": "acting_for current_subject",
+            "acting": "acting_for SUBJECT",
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
-            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
+            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges SessionCreated "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",
             "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",
@@ -101,7 +103,7 @@ else:
             "runs": "find_queued "
             "ENDED RUNS SIGNALS Run RunStatus "
             "Signal find_run get_run request_of list_unfinished",
-            "session": "SESSIONS STATES NewSession Session list_allowed_states check_open check_transition "
+            "session": "SESSIONS STATES NewSession Session list_allowed_states check_open check_transition  find_project_id "
             "is_hidden make_new_session",
             "transfer": "ExportedEvent iterate_bounded_lines check_events export_lines export_event import_event "
             "parse_export",

@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Final
 
-_subject: Final = ContextVar("holdfast_subject", default="")
-
-
-def current_subject() -> str:
-    """Return the subject in whose name this happens; empty for the owner of the state directory."""
-    return _subject.get()
+SUBJECT: Final = ContextVar("holdfast_subject", default="")
+"""The subject in whose name this happens; empty for the owner of the state directory."""
 
 
 @contextlib.contextmanager
 def acting_for(subject: str) -> Iterator[None]:
     """Let sessions that begin in here, and in the tasks that are started here, be a subject's."""
-    token = _subject.set(subject)
+    token = SUBJECT.set(subject)
     try:
         yield
     finally:
-        _subject.reset(token)
+        SUBJECT.reset(token)
 
 
-__all__ = ["acting_for", "current_subject"]
+__all__ = ["SUBJECT", "acting_for"]

@@ -28,10 +28,11 @@ from holdfast.journal import (
     Payload,
     RowQuery,
     SessionDeleted,
+    chain_events,
 )
 from holdfast.messages import Message, Part, compose, strip_session
 from holdfast.sessions import events as facts
-from holdfast.sessions.acting import current_subject
+from holdfast.sessions.acting import SUBJECT
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 from holdfast.sessions.fork import copy_draft
 from holdfast.sessions.messages import MESSAGES, MessageReader
@@ -302,7 +303,7 @@ class SessionManager:
             slug=make_slug(fork_title, name),
             version=__version__,
             forked_from=point,
-            owner=current_subject() or source.owner,
+            owner=SUBJECT.get() or source.owner,
         )
         drafts = (
             self.journal.draft(created),
@@ -317,11 +318,14 @@ class SessionManager:
         )
         return await self._begin_copy(name, drafts)
 
-    async def import_events(self, events: Sequence[Event], *, as_new: bool = False) -> Session:
+    async def import_events(
+        self, events: Sequence[Event], *, as_new: bool = False, further: Sequence[Payload] = ()
+    ) -> Session:
         """Store the checked events of an export; `as_new` chains them anew under another id.
 
         A session imported `as_new` is a copy: it has everything but the runs, because a run
-        exists once. Events keep their numbers.
+        exists once. Events keep their numbers. `further` are facts of this import, stored with
+        them or not at all.
 
         Raises:
             AlreadyExists: the session, or another one with its slug, is already here.
@@ -330,7 +334,7 @@ class SessionManager:
         if as_new:
             name = make_id("ses")
             first = msgspec.structs.replace(
-                created, slug=make_slug(created.title, name), owner=current_subject()
+                created, slug=make_slug(created.title, name), owner=SUBJECT.get()
             )
             drafts = (
                 msgspec.structs.replace(self.journal.draft(first), time=events[0].time),
@@ -340,6 +344,7 @@ class SessionManager:
                     )
                     for event in events[1:]
                 ],
+                *map(self.journal.draft, further),
             )
             return await self._begin_copy(name, drafts)
         taken = RowQuery(
@@ -347,7 +352,11 @@ class SessionManager:
         )
         if await self.journal.rows(taken):
             raise AlreadyExists(kind="session", value=created.slug)
-        await self.journal.store.restore(events)
+        own = [self.journal.draft(one) for one in further]
+        last = events[-1]
+        await self.journal.store.restore(
+            [*events, *chain_events(own, last.session_id, last, last.seq)]
+        )
         return await self.get_session(events[0].session_id)
 
     async def revert_session(self, session_id: str, *, to: int) -> Session:

@@ -23,7 +23,7 @@ from holdfast.ids import check_id, make_id
 from holdfast.journal import SYSTEM_SESSION, Event, Payload, Projection
 from holdfast.messages import Message, read_compaction
 from holdfast.sessions import events as facts
-from holdfast.sessions.acting import current_subject
+from holdfast.sessions.acting import SUBJECT
 from holdfast.sessions.events import ForkPoint, PermissionRule, Ranges, SessionState
 
 T = TypeVar("T")
@@ -180,6 +180,12 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def find_project_id(directory: str | os.PathLike[str]) -> str:
+    """Return the project that sessions in a directory belong to, unless they name another."""
+    place = os.path.abspath(directory)
+    return f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}"
+
+
 def make_new_session(  # noqa: PLR0913 - what a session begins with
     title: str,
     *,
@@ -204,7 +210,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
         slug=make_slug(check_title(title), name),
-        project_id=project_id or f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}",
+        project_id=project_id or find_project_id(place),
         directory=place,
         title=title,
         version=__version__,
@@ -212,7 +218,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
         permission=tuple(permission),
         expires_at=expires_at,
         metadata=check_metadata(metadata) if metadata else {},
-        owner=owner or current_subject(),
+        owner=owner or SUBJECT.get(),
     )
     return NewSession(id=name, created=created)
 

@@ -184,6 +184,21 @@ class StateSettings(_Section):
         le=64 * 1024 * 1024,
         description="How large one value of the state may be, as JSON.",
     )
+    max_keys: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="How many keys one scope of the state may have (of one user, one agent, one "
+        "session, …).",
+    )
+    history_ttl_s: OptionalDuration = Field(
+        default=None,
+        description="Remove values that were replaced longer ago than this; what is set now, and "
+        "which versions there were, stays.",
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep the value of at most this many versions of a key."
+    )
 
 
 class ApprovalSettings(_Section):
@@ -304,6 +319,12 @@ class MemorySettings(_Section):
         le=100_000,
         description="Most tokens of memories that are put before an agent with each request; "
         "0 shows none.",
+    )
+    recall_scope: Annotated[Literal["session", "project", "user", "global"], AnyCase] = Field(
+        default="project",
+        description="How far memories come from that are put before an agent: only of its "
+        "`session`, also of its `project`, also of the `user` in all projects, also of everyone "
+        "(`global`).",
     )
     remember_conversations: RememberScope = Field(
         default="off",
@@ -496,6 +517,46 @@ class RemoteSettings(_Section):
     )
 
 
+class AuditSettings(_Section):
+    """The audit trail: files in `audit` of the state directory, and where its lines go besides."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Write every call, consent, policy change, network action and use of a key "
+        "as a JSON line. The journal holds them in any case.",
+    )
+    max_file_mb: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=64, description="A file that has grown so long is followed by a new one."
+    )
+    syslog: Annotated[str, Field(max_length=500)] = Field(
+        default="",
+        description="Send each line to syslog too (RFC 5424): `udp://HOST:514`, `tcp://HOST:601` "
+        "or `unix:///dev/log`.",
+    )
+    webhook: Annotated[str, Field(max_length=2000)] = Field(
+        default="",
+        description="Post lines, as newline-delimited JSON, to this http or https address too.",
+    )
+    webhook_networks: Lines = Field(
+        default=(),
+        description="Networks that are not public to which they may be posted all the same, such "
+        "as `10.2.0.0/16`.",
+    )
+    anchor: StoreUrl = Field(
+        default="",
+        description="Where the ends of all chains are kept besides the records, so that `audit "
+        "verify` also finds what was rolled back or rewritten as a whole: `file:///PATH` for a "
+        "file of JSON lines that only grows, `sqlite:///DIRECTORY` or the address of another "
+        "store, or `https://…` for an address that takes each by POST and returns them by GET. A "
+        "project's file cannot set it.",
+    )
+    anchor_interval_s: OptionalDuration = Field(
+        default=None,
+        description="Anchor at most so often; `none` after each run. What is left is anchored "
+        "when the process ends.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -531,6 +592,11 @@ class SecretSettings(_Section):
         description="Key that encrypted artifacts before, until `holdfast artifacts rekey` is "
         "through.",
         json_schema_extra=_find_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
+    )
+    anchor_token: Secret | None = Field(
+        default=None,
+        description="Token that is sent to the address of `audit.anchor`.",
+        json_schema_extra=_find_named("HOLDFAST_ANCHOR_TOKEN"),
     )
     link_key: Secret | None = Field(
         default=None,
@@ -581,6 +647,11 @@ class Settings(_Section):
         description="On whose account runs spend (what `budget` limits is counted per tenant), and "
         "whose memories are found.",
     )
+    default_agent: Line = Field(
+        default="build",
+        description="Agent that works where neither a request nor its session names one.",
+        json_schema_extra=_find_named("AGENT_DEFAULT"),
+    )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
@@ -602,6 +673,7 @@ class Settings(_Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from holdfast.tools.approval_broker import Approver as Approver
     from holdfast.tools.approval_broker import AutoConfirm as AutoConfirm
     from holdfast.tools.approval_broker import NoApprover as NoApprover
+    from holdfast.tools.artifacts import LABELS_KEY as LABELS_KEY
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.builtin import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
     from holdfast.tools.hooked import ToolHooks as ToolHooks
+    from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
@@ -90,7 +93,6 @@ if TYPE_CHECKING:
     from holdfast.tools.result import Outcome as Outcome
     from holdfast.tools.result import Parked as Parked
     from holdfast.tools.result import ToolResult as ToolResult
-    from holdfast.tools.safe_http import HostRates as HostRates
     from holdfast.tools.safe_http import Lookup as Lookup
     from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
     from holdfast.tools.safe_http import look_up_host as look_up_host
@@ -149,8 +151,8 @@ else:
         __name__,
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
-            "artifacts": "RunArtifacts load_kept_output redacted_text",
-            "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
+            "artifacts": "LABELS_KEY RunArtifacts load_kept_output redacted_text",
+            "builtin": "GRANTS_KEY SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
             "calls": "Call",
@@ -181,7 +183,8 @@ else:
             "recording": "Recorder",
             "registry": "ToolRegistry",
             "result": "NestedCallWaits Outcome Parked ToolResult",
-            "safe_http": "HostRates Lookup SafeHttpClient look_up_host",
+            "host_rates": "HostRates",
+            "safe_http": "Lookup SafeHttpClient look_up_host",
             "sandbox": """
                 PATH PathRules Profile SYSTEM_PATHS SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
                 ServesEgress Workspace describe_sandbox

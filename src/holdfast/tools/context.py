@@ -23,6 +23,7 @@ from holdfast.tools.services import (
     HttpClient,
     NestedCalls,
     OpensReader,
+    PassedBy,
     ProgressSink,
     ProgressUpdate,
     ToolArtifacts,
@@ -54,6 +55,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     unproved_fence: int
     """Up to this fence a process that held the session before may still be alive, and act."""
     is_lease_held: Callable[[], bool]
+    passed_by: PassedBy
+    """What let this call pass the gate."""
     agent_path: tuple[str, ...]
     rights: Rights
     """What the caller may do; the caller that starts others hands on no more."""

@@ -157,18 +157,13 @@ class ToolRegistry:
         own.update(name for name, _make in self._makers.values())
         return frozenset(own) | (self._parent.names() if self._parent is not None else frozenset())
 
-    @property
-    def state(self) -> tuple[int, ...]:
-        """What is another after each change, here or in a layer below."""
-        return self._state()
-
     def layer(self, tools: tuple[Tool, ...], *, scope: str) -> ToolRegistry:
         """Return what `child` returns, the same one while nothing changes; no caller adds to it.
 
         Raises:
             AlreadyExists: a name is taken here or in a layer below.
         """
-        state = self._state()
+        state = self.state
         if state != self._layers_at or len(self._layers) >= _MOST_LAYERS:
             self._layers, self._layers_at = {}, state
         key: tuple[str | int, ...] = (scope, *map(id, tools))
@@ -219,14 +214,14 @@ class ToolRegistry:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The latest version of every tool, layers merged, sorted by name; read-only."""
-        state = self._state()
+        state = self.state
         if state != self._cached_at:
             self._refresh(state)
         return self._tools
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model sees them, in a stable order; built once per change."""
-        state = self._state()
+        state = self.state
         if state != self._cached_at:
             self._refresh(state)
         return self._specs
@@ -279,8 +274,9 @@ class ToolRegistry:
             del self._own[key], self._newest[key]
         self._changes += 1
 
-    def _state(self) -> tuple[int, ...]:
-        """How often this layer and those below have changed."""
+    @property
+    def state(self) -> tuple[int, ...]:
+        """How often this layer and those below have changed: another value after each change."""
         changes = [self._changes]
         layer = self._parent
         while layer is not None:

@@ -12,13 +12,13 @@ from typing import Final, get_args
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import HoldfastError, NotFound, StorageError, UsageError
 from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
-from holdfast.policy import ApprovalRequested, NetworkRules
+from holdfast.observability import Logger
+from holdfast.policy import ApprovalRequested, NetworkRules, open_every_port
 from holdfast.private_files import PrivateJsonFile
 from holdfast.sessions import (
     RunCancelled,
@@ -44,7 +44,7 @@ from holdfast.webhooks.events import (
 )
 from holdfast.webhooks.signature import make_headers, make_secret
 
-_log = structlog.get_logger("holdfast.webhooks")
+_log = Logger("holdfast.webhooks")
 SECRETS_FILE: Final = "webhooks.json"
 PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Before each further attempt, with up to a fifth more; then it is a dead letter."""
@@ -420,7 +420,9 @@ class WebhookService:
     def _client(self, url: str) -> SafeHttpClient:
         """Return a client that reaches the host of this address and no other."""
         host = urlsplit(url).hostname or ""
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=self._networks)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=self._networks
+        )
         return SafeHttpClient(rules)
 
 

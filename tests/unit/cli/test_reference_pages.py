@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib.util
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@functools.cache
 def _pages() -> dict[str, str]:
     spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
     assert spec is not None

@@ -149,16 +149,17 @@ async def test_at_most_so_many_tenants_are_open_and_idle_ones_make_room(tmp_path
             assert len(server.app.runtimes.list_open()) <= 3
         # While both are at work, others are told to come again.
         runtimes = server.app.runtimes
-        held = asyncio.Event()
+        held, at_work = asyncio.Event(), asyncio.Barrier(3)
 
         async def hold(name: str) -> None:
             await runtimes.runtime_for(Caller(tenant=name, subject="s"))
+            await at_work.wait()
             await held.wait()
 
         tasks = [asyncio.create_task(hold(name)) for name in ("one", "two")]
         async with asyncio.timeout(20):
-            while {one.tenant for one in runtimes.list_open()} != {"default", "one", "two"}:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await at_work.wait()
+        assert {one.tenant for one in runtimes.list_open()} == {"default", "one", "two"}
         status, found = await server.ask("GET", "/v1/sessions", headers=admins[2])
         assert (status, found["code"], found["is_retryable"]) == (503, "server.tenants", True)
         held.set()

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.journal import Journal
 from holdfast.journal.envelope import decode_payload
-from holdfast.sessions import SessionFilter, SessionManager, acting_for, current_subject
+from holdfast.sessions import SUBJECT, SessionFilter, SessionManager, acting_for
 
 
 async def test_a_session_belongs_to_the_subject_in_whose_name_it_began(
@@ -58,14 +58,14 @@ async def test_a_copy_that_is_brought_in_is_the_importers(
 async def test_the_name_goes_into_tasks_and_not_out_of_the_block() -> None:
     async def look() -> str:
         await asyncio.sleep(0)
-        return current_subject()
+        return SUBJECT.get()
 
     with acting_for("ada"):
         task = asyncio.create_task(look())
         with acting_for("bob"):
-            assert current_subject() == "bob"
-        assert current_subject() == "ada"
-    assert current_subject() == ""
+            assert SUBJECT.get() == "bob"
+        assert SUBJECT.get() == "ada"
+    assert SUBJECT.get() == ""
     assert await task == "ada"
 
 

@@ -9,4 +9,5 @@ class PolicyNamespace(Surface[Mode]):
     """The operator's policies."""
 
     store = policies.store
+    status = policies.status
     reload = policies.reload

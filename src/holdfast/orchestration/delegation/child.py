@@ -21,7 +21,7 @@ from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import LINEAGE_KEY, Lineage, read_lineage
 from holdfast.sessions import NewSession, Session, SessionManager, make_new_session
-from holdfast.turns import TurnQueue
+from holdfast.turns import TurnQueue, is_machine_fault
 
 STOP_GRACE_S = 10.0
 """How long a child that was told to stop may take to do so."""
@@ -107,12 +107,18 @@ class Children:
         """Run a child to its end, or to where it parks, and return its result.
 
         A failure is a result too. A caller that is cancelled takes the child with it.
+
+        Raises:
+            RunInterrupted: the machine failed, which says nothing about the work: the caller's run
+                rests as well, and goes on with the child's when it is resumed.
         """
         try:
             return await self._run_in_time(child, await self._complete(child))
-        except HoldfastError as error:
-            return make_failed(child, error)
-        except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
+        except Exception as error:
+            if is_machine_fault(error):
+                raise
+            if isinstance(error, HoldfastError):
+                return make_failed(child, error)
             detail = f"{type(error).__name__}: {error}"
             return make_failed(child, HoldfastError(detail=detail))
 

@@ -20,6 +20,7 @@ from holdfast.errors import (
     Damaged,
     HoldfastError,
     Refused,
+    RunInterrupted,
     StepFailed,
     StorageError,
     ToolError,
@@ -70,8 +71,9 @@ LARGEST_OUTPUT: Final = 1024 * 1024
 Listener: TypeAlias = Callable[[Payload], None]
 """Hears every fact of a workflow once it is kept."""
 
-# What concerns the records and not the step: the run stops, nothing is decided about it.
-_NOT_THE_STEP = (Conflict, Damaged, StorageError)
+# What concerns the records or the machine, not the step: the run stops, nothing is decided about
+# it.
+_NOT_THE_STEP = (Conflict, Damaged, StorageError, RunInterrupted)
 _GRACE_S = 0.5
 _CANCELLED = "The run was cancelled."
 _NOT_MADE = "The workflow went on, or ended, without this call."

@@ -38,7 +38,9 @@ async def bash(
     and the end are kept. There is no terminal and no input.
     """
     context.check_still_mine()
-    result = await context.commands.run(Command(text=command, directory=workdir, timeout_s=timeout))
+    result = await context.commands.run(
+        Command(text=command, directory=workdir, timeout_s=timeout, passed_by=context.passed_by)
+    )
     return ToolResult(
         _render(result, timeout),
         title=description or command.partition("\n")[0][:80],
