@@ -177,7 +177,7 @@ async def _watch_events(invocation: Invocation, run: Run) -> Run:
                         show_lines(describe_after(part))
                 elif event.kind == MessageCreated.kind:
                     message = event.expect(MessageCreated).message
-                    if message is not None and message.text:
+                    if message.text:
                         say(f"{'> ' if message.role == 'user' else ''}{message.text}")
                 elif event.kind.startswith(("workflow.", "step.")):
                     lines.hear(event.decode())
@@ -270,9 +270,9 @@ def resume(
 def _resume_other(run: Run, *, model: str, auto_confirm: bool) -> None:
     """Go on with a run that is none of a loop, as the command that began it would."""
     context = click.get_current_context()
+    given: dict[str, object] = {}
     if run.agent.startswith(AGENT_PREFIX):
-        module, given = "holdfast.cli.workflows", {"workflow": None}
-        other = importlib.import_module(module).run
+        other = importlib.import_module("holdfast.cli.workflows").run
     elif run.agent:
         given = {"model": model, "auto_confirm": auto_confirm}
         other = importlib.import_module("holdfast.cli.run").command
