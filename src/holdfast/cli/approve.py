@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.call_view import Line, color_diff
+from holdfast.cli.call_view import Line, paint_diff
 from holdfast.cli.output import make_printable, say
 from holdfast.policy import Decision
 from holdfast.sessions import PermissionRule
@@ -140,7 +140,7 @@ def _show(request: ApprovalRequest) -> None:
     shown = request.preview or _as_json(request.arguments)
     if isinstance(command, str) and len(request.arguments) == 1 and not request.preview:
         shown = f"$ {command}"
-    lines += color_diff(shown[:_LONGEST])
+    lines += paint_diff(shown[:_LONGEST])
     if len(shown) > _LONGEST:
         left_out = len(shown) - _LONGEST
         lines.append((f"({left_out} more characters are not shown; e shows all of it)", ""))

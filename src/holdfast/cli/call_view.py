@@ -62,19 +62,19 @@ def describe_after(part: ToolPart, path: str = "") -> list[Line]:
     return [(_shorten(told, _SHORT), colour)]
 
 
-def color_diff(text: str) -> list[Line]:
+def paint_diff(text: str) -> list[Line]:
     """Return the lines of a text, coloured as those of a diff if it is one."""
     lines = text.splitlines()
     is_diff = any(line.startswith("@@ ") for line in lines)
-    return [(line, _color_of(line) if is_diff else "") for line in lines]
+    return [(line, _choose_color(line) if is_diff else "") for line in lines]
 
 
 def brief_arguments(part: ToolPart) -> str:
     """Return the arguments of a call in one line."""
-    return ", ".join(f"{key}={_flat(value)}" for key, value in part.input.items())
+    return ", ".join(f"{key}={_format_value(value)}" for key, value in part.input.items())
 
 
-def _flat(value: object) -> str:
+def _format_value(value: object) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return _shorten(text, 60)
 
@@ -106,10 +106,10 @@ def _list_wanted(part: ToolPart) -> list[Line]:
 def _list_diff(text: str) -> list[Line]:
     # The names of the file stand above already.
     lines = [line for line in text.splitlines() if not line.startswith(("--- ", "+++ "))]
-    return _cut([(f"  {line}", _color_of(line)) for line in lines], _MOST_DIFF)
+    return _cut([(f"  {line}", _choose_color(line)) for line in lines], _MOST_DIFF)
 
 
-def _color_of(line: str) -> str:
+def _choose_color(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], _QUIET)
 
 
@@ -138,7 +138,7 @@ def _shorten(text: str, most: int, *, is_flat: bool = True) -> str:
 __all__ = [
     "Line",
     "brief_arguments",
-    "color_diff",
+    "paint_diff",
     "describe_after",
     "describe_before",
     "is_shown_before",

@@ -133,7 +133,7 @@ class _Chat:
         say(ready.notice, err=True, color="yellow")
         say_what_is_left_out(self._state.client.hooks.list())
         if self._is_attended:
-            self._greet()
+            self._say_where()
         has_interrupted = False
         while not self._state.is_over:
             try:
@@ -151,7 +151,7 @@ class _Chat:
                 continue
             self._take(text)
 
-    def _greet(self) -> None:
+    def _say_where(self) -> None:
         """Say where one is, and show what was said before in a session that goes on."""
         info = self._info
         assert info is not None

@@ -274,8 +274,8 @@ def resume(
 def _resume_other(run: Run, *, model: str, auto_confirm: bool) -> None:
     """Go on with a run that is none of a loop, as the command that began it would."""
     context = click.get_current_context()
+    given: dict[str, object] = {}
     if run.agent.startswith(AGENT_PREFIX):
-        given: dict[str, object] = {"workflow": None}
         other = importlib.import_module("holdfast.cli.workflows").run
     elif run.agent:
         given = {"model": model, "auto_confirm": auto_confirm}

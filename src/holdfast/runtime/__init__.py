@@ -70,8 +70,8 @@ else:
             "open_tenant",
             "traces": "SentTrace",
             "transfer": "export_session import_session",
-            "work_metrics": "WorkMetrics format_metrics",
             "undo": "UndoReport",
+            "work_metrics": "WorkMetrics format_metrics",
             "workflows": "OnWait",
         },
     )

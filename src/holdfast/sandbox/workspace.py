@@ -273,7 +273,7 @@ class Workspace:
                 raise FileMissing(path=path)
             if before != expected:
                 raise FileChanged(path=path)
-            self._retry(path, lambda: self._unlink(path, stamp))
+            self._retry(path, lambda: self._remove(path, stamp))
 
     def make_directory(self, path: str) -> str:
         """Make a directory and its parents; return its real path."""
@@ -416,7 +416,7 @@ class Workspace:
                 raise
             _sync_directory(place.parent_fd)
 
-    def _unlink(self, path: str, expected: _Stamp | None) -> None:
+    def _remove(self, path: str, expected: _Stamp | None) -> None:
         with self._format_place(path) as (tree, place):
             tree.check_write(place.path)
             with _hold(place.parent_fd):
