@@ -31,8 +31,7 @@ from holdfast.memory import (
     NoEmbedder,
     StaticEmbedder,
 )
-from holdfast.memory.ranking import Weights
-from holdfast.memory.reranking import Reranking, RerankWeights
+from holdfast.memory.weights import Reranking, RerankWeights, Weights
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 PARTS: tuple[str, ...] = RerankWeights.__struct_fields__

@@ -5,19 +5,24 @@ python benchmarks/artifacts.py [--quick] [--json]
 By hand is: hash 10 MB (SHA-256), compress it (zstd, level 3, in blocks of a megabyte), write it
 to a file, sync the file, rename it, sync the directory. The store does all of that, and writes
 the fact to the journal. Memory is the growth of the peak of a process that streams a file in
-and out again, for files of two sizes; without `--quick` the larger one has 2 GB.
+and out again, for files of two sizes; without `--quick` the larger one has 2 GB. The same file
+goes to a bucket in parts (multipart) and back: a `moto_server` in a process of its own on loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import zstandard
@@ -28,8 +33,9 @@ from holdfast.artifacts import (
     ArtifactActor,
     ArtifactServices,
     ArtifactStore,
-    FileBlobs,
+    BlobStoreOptions,
     FileLocks,
+    open_blob_store,
 )
 from holdfast.journal import Journal, SqliteStore
 
@@ -44,8 +50,8 @@ def peak():
     with open("/proc/self/status") as file:
         [line] = [line for line in file if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
-async def main(place, megabytes):
-    store = await open_store(Path(place))
+async def main(place, megabytes, bucket):
+    store = await open_store(Path(place), bucket)
     await store.save("warm", pieces(4))
     before = peak()
     saved = await store.save("file", pieces(megabytes))
@@ -55,7 +61,7 @@ async def main(place, megabytes):
     assert read == saved.size
     await closed(store)
     print(peak() - before)
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
 """
 
 
@@ -66,13 +72,15 @@ async def pieces(megabytes: int):  # type: ignore[no-untyped-def]  # noqa: ANN20
         yield number.to_bytes(8) + block[8:]
 
 
-async def open_store(place: Path) -> ArtifactStore:
-    """Return a store in a directory."""
+async def open_store(place: Path, bucket: str = "") -> ArtifactStore:
+    """Return a store in a directory; with the address of an S3 server, contents in a bucket."""
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    options = BlobStoreOptions(base_dir=place, endpoint=bucket, region="us-east-1", variables=keys)
     journal = Journal(SqliteStore(place / "journal.db", projections=ARTIFACT_PROJECTIONS))
     await journal.open()
     services = ArtifactServices(
         journal=journal,
-        blobs=FileBlobs(place / "artifacts"),
+        blobs=open_blob_store("s3://bench/x" if bucket else "file://", options),
         locks=FileLocks(place / "locks"),
         place=str(place),
     )
@@ -132,12 +140,38 @@ def measure_saves(rounds: int) -> tuple[float, float]:
     return statistics.median(figures["by hand"]), statistics.median(figures["ours"])
 
 
-def measure_memory(megabytes: int) -> float:
+@contextlib.contextmanager
+def serve_bucket() -> Iterator[str]:
+    """Run an S3 server with one bucket in a process of its own; yields its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(words, stdout=quiet, stderr=quiet) as process:
+        try:
+            until = time.monotonic() + 60
+            while True:
+                request = urllib.request.Request(f"{address}/bench", method="PUT")
+                try:
+                    urllib.request.urlopen(request).close()
+                    break
+                except OSError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.1)
+            yield address
+        finally:
+            process.terminate()
+
+
+def measure_memory(megabytes: int, bucket: str = "") -> float:
     """Return by how many MB the peak of a process grows that streams a file in and out."""
     code = _STREAM.format(path=[str(Path(__file__).parent)])
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-c", code, folder, str(megabytes)],
+            [sys.executable, "-c", code, folder, str(megabytes), bucket],
             capture_output=True,
             text=True,
             check=True,
@@ -152,6 +186,8 @@ def main() -> int:
     ratio = ours / by_hand
     sizes = (64, 256) if options.quick else (256, 2048)
     small, large = (measure_memory(size) for size in sizes)
+    with serve_bucket() as address:
+        bucket = measure_memory(sizes[1], address)
     return report(
         [
             Result(
@@ -167,6 +203,13 @@ def main() -> int:
                 goal="≤ 64",
                 ok=large <= 64,
                 note=f"{small:.1f} MB for a file of {sizes[0]} MB",
+            ),
+            Result(
+                metric=f"memory of {sizes[1]} MB to a bucket and back, MB",
+                value=round(bucket, 1),
+                goal="≤ 64",
+                ok=bucket <= 64,
+                note="multipart, moto_server on loopback",
             ),
         ],
         options.json,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import re
@@ -41,6 +42,7 @@ from holdfast.memory import (
     NoEmbedder,
     SqliteMemoryStorage,
     StaticEmbedder,
+    index_cache,
 )
 from holdfast.memory.late_interaction import QueryTokens, compute_max_sim_of_signs, query_tokens
 
@@ -50,6 +52,7 @@ LOCOMO = HERE.parent.parent / "shared" / "data" / "locomo-dev.json"
 NOTES = HERE / "data" / "memory_notes.jsonl"
 CATEGORIES = {1: "multi-hop", 2: "time", 3: "open", 4: "single-hop", 5: "adversarial"}
 DEPTH = 20
+BASE = "base install"
 GOALS = {
     ("LoCoMo", "tier 0"): (0.84, 0.66),
     ("LoCoMo", "tier 1"): (0.86, 0.69),
@@ -203,6 +206,7 @@ def recall_results(path: Path | None, *, is_quick: bool = False) -> list[Result]
         if not is_quick:
             sets["LoCoMo, plain lines"] = [plain(corpus) for corpus in sets["LoCoMo"]]
     tiers: dict[str, MemoryEmbedder] = {
+        BASE: NoEmbedder(),
         "lexical": NoEmbedder(),
         "tier 0": StaticEmbedder(),
         "tier 1": MiniLmEmbedder(),
@@ -211,13 +215,25 @@ def recall_results(path: Path | None, *, is_quick: bool = False) -> list[Result]
     for name, corpora in sets.items():
         for tier, embedder in tiers.items():
             found: dict[str, Found] = {}
-            for corpus in corpora:
-                asyncio.run(answer(corpus, embedder, found))
+            with without_numpy() if tier == BASE else contextlib.nullcontext():
+                for corpus in corpora:
+                    asyncio.run(answer(corpus, embedder, found))
             results += [
                 _recall(f"{name}, {tier}, {category}", one)
                 for category, one in sorted(found.items())
             ]
     return results
+
+
+@contextlib.contextmanager
+def without_numpy() -> Iterator[None]:
+    """Search as the base install does, which has no numpy."""
+    before = index_cache.has_numpy
+    index_cache.has_numpy = lambda: False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        index_cache.has_numpy = before
 
 
 def held_out_results(path: Path) -> list[Result]:

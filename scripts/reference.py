@@ -20,11 +20,11 @@ import msgspec
 from pydantic_core import PydanticUndefined
 
 from holdfast.cli.app import root
-from holdfast.cli.exits import ExitCode, choose_exit_code
+from holdfast.cli.docs import explain_error, list_error_classes
+from holdfast.cli.exits import ExitCode
 from holdfast.client import AsyncClient
 from holdfast.client.handles import RunHandle
 from holdfast.client.surface import FLAT, ClientSurface
-from holdfast.errors import HoldfastError
 from holdfast.operations import LocalFunction, list_local_functions, list_operations
 from holdfast.operations.table import NAMESPACES
 from holdfast.server.openapi import make_document
@@ -213,42 +213,25 @@ def errors() -> str:
     """The page of all errors."""
     lines = [_NOTE, "# Errors", ""]
     lines += [
-        "Every error has a code that never changes. `{…}` stands for what the error names.",
+        "Every error has a code that never changes; `holdfast docs CODE` explains it offline. "
+        "`{…}` stands for what the error names.",
         "",
     ]
-    for cls in _error_classes(HoldfastError):
-        if cls is HoldfastError:
-            continue
-        parent = cls.__mro__[1]
-        again = "yes" if cls.is_retryable else "no"
+    for cls in list_error_classes():
+        told = explain_error(cls)
         lines += [
             f"## {cls.code}",
             "",
             inspect.cleandoc(cls.__doc__ or ""),
             "",
-            f"- Class: `{cls.__name__}`, a kind of `{parent.__name__}`",
-            f"- Says: {_quoted(cls.message)}",
-            f"- What to do: {_one_line(cls.next_step) or 'see the message.'}",
-            f"- Worth trying again unchanged: {again}",
-            f"- Exit code: {int(choose_exit_code(cls()))}",
+            f"- Class: `{told['class']}`, a kind of `{told['kind_of']}`",
+            f"- Says: `{told['says']}`",
+            f"- What to do: {told['next_step'] or 'see the message.'}",
+            f"- Worth trying again unchanged: {'yes' if told['is_retryable'] else 'no'}",
+            f"- Exit code: {told['exit_code']}",
             "",
         ]
     return "\n".join(lines)
-
-
-def _quoted(template: str) -> str:
-    return f"`{_one_line(template).replace('!r', '')}`"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _error_classes(cls: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
-    if cls.__module__ == HoldfastError.__module__:
-        yield cls
-        for child in cls.__subclasses__():
-            yield from _error_classes(child)
 
 
 def _tool_pages() -> dict[str, str]:

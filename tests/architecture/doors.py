@@ -7,6 +7,7 @@ A room's door is its `__init__.py` with what `__all__` lists. `python tests/arch
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import sys
@@ -45,6 +46,7 @@ def _entries(text: str) -> set[str]:
 # --- rooms ----------------------------------------------------------------------------
 
 
+@functools.cache
 def around_doors() -> set[str]:
     """Return every pair of a file of the source and a module of another room that it imports."""
     found: set[str] = set()
@@ -102,6 +104,7 @@ def _is_ours(module: str) -> bool:
 # --- what others read -----------------------------------------------------------------
 
 
+@functools.cache
 def not_public() -> set[str]:
     """Return what docs and examples import although no room offers it."""
     found: set[str] = set()

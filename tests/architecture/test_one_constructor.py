@@ -7,7 +7,8 @@ how the next hole would begin.
 from __future__ import annotations
 
 import ast
-from collections import Counter
+import functools
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import msgspec
@@ -32,17 +33,18 @@ RUNNERS = {
 """Where a `SandboxRunner` is made, and how often."""
 
 
-def constructions(name: str) -> dict[str, int]:
-    """Return in which files of the source a class is called, and how often."""
-    found: Counter[str] = Counter()
+@functools.cache
+def list_constructions() -> dict[str, Counter[str]]:
+    """Return what is called in the source: in which files, and how often."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     for file in SOURCE.rglob("*.py"):
         path = file.relative_to(SOURCE).as_posix()
         if path.startswith("testing/"):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _called(node.func) == name:
-                found[path] += 1
-    return dict(found)
+            if isinstance(node, ast.Call):
+                found[_called(node.func)][path] += 1
+    return found
 
 
 def _called(function: ast.expr) -> str:
@@ -54,11 +56,11 @@ def _called(function: ast.expr) -> str:
 
 @pytest.mark.parametrize(("name", "home"), ONLY_IN.items(), ids=ONLY_IN)
 def test_what_surrounds_a_call_is_constructed_once(name: str, home: str) -> None:
-    assert constructions(name) == {home: 1}
+    assert list_constructions()[name] == {home: 1}
 
 
 def test_processes_are_started_by_runners_from_one_place() -> None:
-    assert constructions("SandboxRunner") == RUNNERS
+    assert list_constructions()["SandboxRunner"] == RUNNERS
 
 
 def test_a_context_of_calls_has_no_defaults() -> None:

@@ -88,7 +88,10 @@ def declared(groups: list[str], extras: list[str]) -> list[Requirement]:
 
 @pytest.mark.parametrize(
     ("lock", "groups", "extras"),
-    [("requirements.lock", ["build", "dev"], []), ("requirements-run.lock", ["build"], ["fast"])],
+    [
+        ("requirements.lock", ["build", "dev"], []),
+        ("requirements-run.lock", ["build"], ["fast", "memory"]),
+    ],
 )
 def test_a_lock_fits_what_pyproject_declares(
     lock: str, groups: list[str], extras: list[str]
@@ -119,6 +122,39 @@ def test_the_extra_all_holds_every_other_extra() -> None:
     extras = project["optional-dependencies"]
     (everything,) = map(Requirement, extras["all"])
     assert everything.extras == set(extras) - {"all"}
+
+
+# What a package is imported as, or read from, where that is not its name.
+MODULES = {
+    "pyjwt": "jwt",
+    "ast-grep-py": "ast_grep_py",
+    "bpe-openai": "bpe_openai",
+    "prometheus-client": "prometheus_client",
+    "mcp-types": "mcp_types",
+    "prompt-toolkit": "prompt_toolkit",
+    "pyyaml": "yaml",
+    "genai-prices": "genai_prices",
+    "typing-extensions": "typing_extensions",
+    "tree-sitter": "tree_sitter",
+    "tree-sitter-bash": "tree_sitter_bash",
+}
+
+
+def test_every_dependency_and_extra_is_there_because_something_imports_it() -> None:
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))
+    )
+    needs = {canonicalize_name(need.name) for need in declared([], [])}
+    unused = [
+        name
+        for name in sorted(needs)
+        if not re.search(
+            rf"^\s*(?:import|from) {(module := MODULES.get(name, name))}\b|\"{module}[.\"]",
+            sources,
+            re.M,
+        )
+    ]
+    assert unused == []
 
 
 def test_every_python_that_is_promised_is_tested() -> None:

@@ -17,12 +17,12 @@ from holdfast.artifacts import (
     SqliteBlobs,
     open_blob_store,
 )
-from holdfast.errors import ArtifactDamaged, StorageUnavailable
+from holdfast.errors import ArtifactDamaged, ConfigError, StorageUnavailable
 from holdfast.testing import ArtifactBackendConformance
 from holdfast.testing.artifact_conformance import LARGE, key_of, make_bytes, read_all
 
 sys.path.insert(0, str(Path(__file__).parent))
-from s3_server import serve_503, serve_s3
+from s3_server import google_bucket, serve_503, serve_google, serve_s3
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
@@ -69,6 +69,39 @@ class TestS3(ArtifactBackendConformance):
 
     def make_blobs(self, place):
         return bucket(self.address, f"tests/{place.name}/{hash(str(place)) & 0xFFFF}")
+
+
+async def test_a_bucket_of_google_takes_parts_lists_and_removes(s3):
+    # All of the conformance suite: scripts/test-buckets.
+    with serve_google(s3) as address:
+        blobs = google_bucket(address, "google")
+        data = make_bytes(LARGE)
+        for number, content in enumerate((data, b"small")):
+            upload = blobs.begin(f"u{number}")
+            await upload.write(content)
+            await upload.publish(key_of(content))
+            await upload.discard()
+            assert await read_all(blobs, key_of(content)) == content
+        assert {one.key async for one in blobs.scan()} == {key_of(data), key_of(b"small")}
+        assert list(await blobs.uploads()) == []
+        assert await blobs.claim("first") == await blobs.claim("second") == "first"
+        await blobs.remove([key_of(data)])
+        assert await blobs.size(key_of(data)) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "variables"),
+    [
+        ("az://container/x", {}),
+        ("az://container/x", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "!"}),
+        ("gs://bucket/x", {"GOOGLE_SERVICE_ACCOUNT_KEY": "this is no key"}),
+    ],
+)
+def test_credentials_that_cannot_be_ones_are_refused_by_name_and_not_repeated(url, variables):
+    with pytest.raises(ConfigError) as refused:
+        open_blob_store(url, BlobStoreOptions(base_dir=Path("/"), variables=variables))
+    assert url in str(refused.value)
+    assert "no key" not in str(refused.value)
 
 
 async def test_what_is_large_goes_up_in_parts_and_what_was_given_up_leaves_none(s3):

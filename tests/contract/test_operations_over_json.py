@@ -80,6 +80,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidy up.\n---\nTidy.\n")
     settings = load_settings(
         overrides={
+            "audit.anchor": f"file://{tmp_path}/anchors.jsonl",
             "workspace": str(workspace),
             "model.name": "offline",
             "secrets.link_key": "k" * 44,
@@ -132,6 +133,7 @@ async def talk(client: ClientSurface[Async]) -> str:
     assert (await client.sessions.most_recent()) is not None
     copy = await client.sessions.fork(session.id)
     await client.sessions.revert(copy.id, to=1)
+    assert (await client.sessions.undo(copy.id, to=1)).restored == ()
     await client.sessions.archive(copy.id)
     await client.sessions.restore(copy.id)
     await client.sessions.change_state(copy.id, "archived")
@@ -159,6 +161,7 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     await client.runs.cancel(run.id)
     assert (await client.runs.request(run.id)).on_ask == "deny"
     assert [one.id for one in await client.runs.list(limit=1)] == [run.id]
+    assert [one.id for one in (await client.runs.find(limit=1)).items] == [run.id]
     assert (await client.runs.await_answer(run.id)).id == run.id
     assert await client.runs.children(run.id) == []
     assert await client.runs.cancel_children(run.id) == 0
@@ -172,6 +175,8 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     call = await client.tools.call("list", {"path": "."}, session_id=session)
     assert call.run.status == "completed"
     assert await client.tools.history(session)
+    assert "bash" in [one.name for one in await client.tools.list()]
+    assert (await client.tools.describe("bash"))["parameters"]["properties"]["command"]
 
 
 async def remember(client: ClientSurface[Async], session: str) -> None:
@@ -245,6 +250,7 @@ async def file(client: ClientSurface[Async], session: str) -> None:
     """Artifacts."""
     data = bytes(range(256))
     kept = await client.artifacts.save("a.bin", data, session_id=session)
+    assert (await client.artifacts.write(data, "b.bin", session_id=session)).digest == kept.digest
     assert await client.artifacts.get(kept.id, session_id=session) == kept
     assert await client.artifacts.load(kept.id, session_id=session) == data
     assert b"".join(await items_of(client.artifacts.stream(kept.id, session_id=session))) == data
@@ -278,12 +284,17 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.mcp.endpoints() == []
     assert await client.policies.reload()
     assert (await client.policies.status()).version
+    assert (await client.policies.get()).version
+    assert (await client.policies.validate()).is_valid
+    assert (await client.policies.explain("bash", kind="command", target="ls")).rules
+    assert (await client.policies.replay()).changes == ()
     assert await client.approvals.list() == []
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()
     assert await client.audit.list(action="policy.loaded")
     assert await client.audit.verify_trail() == []
     assert await client.audit.verify(heads=await client.audit.heads()) == []
+    assert (await client.audit.anchor()).seq > 0
     assert await client.storage.stats()
     assert await client.storage.rebuild() > 0
     assert await client.storage.clean_up()

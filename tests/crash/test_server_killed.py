@@ -85,9 +85,10 @@ async def see_through(served: Served, client: AsyncClient, number: int) -> list[
     run = await client.runs.start("noter", "", f"run{number}", on_ask="park")
     seen: list[int] = []
     while True:
+        # Asked for first: what a run that has ended then is followed to is its end.
+        state = await run.state()
         async for event in run.events(after=seen[-1] if seen else 0):
             seen.append(event.session_seq)
-        state = await run.state()
         if state.status == "completed":
             return seen
         if state.status in ("running", "queued"):  # it goes on already

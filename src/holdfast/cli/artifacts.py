@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -64,7 +65,7 @@ def list_(invocation: Invocation, /, limit: int, cursor: str, **given: object) -
         given["has_old_versions"] = given.pop("all_versions")
         wanted = msgspec.convert({**given, "session_id": session_id}, ArtifactFilter)
         page = client.artifacts.list(wanted, limit=limit, cursor=cursor)
-    emit([msgspec.to_builtins(one) for one in page.items], columns=_COLUMNS)
+    emit([_describe(invocation, one) for one in page.items], columns=_COLUMNS)
     if page.next_cursor:
         say(f"More: holdfast artifacts list --cursor {page.next_cursor}", err=True)
 
@@ -82,10 +83,10 @@ def show(invocation: Invocation, artifact_id: str, versions: bool, no_preview: b
     with open_client(invocation) as client:
         if versions:
             found = client.artifacts.versions(artifact_id)
-            emit([msgspec.to_builtins(one) for one in found], columns=_COLUMNS)
+            emit([_describe(invocation, one) for one in found], columns=_COLUMNS)
             return
         artifact = client.artifacts.get(artifact_id)
-        emit(msgspec.to_builtins(artifact))
+        emit(_describe(invocation, artifact))
         if invocation.is_text and sys.stdout.isatty() and not no_preview:
             show_preview(invocation, artifact.media_type, _beginning(client, artifact))
 
@@ -203,7 +204,9 @@ def share(
             emit(msgspec.to_builtins(grant))
         else:
             link = client.artifacts.share(artifact_id, expires_in_s=_seconds(expires))
-            emit(msgspec.to_builtins(link))
+            # Behind the address of whatever server answers for this state directory.
+            path = f"/v1/artifact-links/{link.token}/content"
+            emit({**msgspec.to_builtins(link), "path": path})
 
 
 @command.command("rm")
@@ -269,6 +272,17 @@ def rekey(invocation: Invocation) -> None:
     emit(msgspec.to_builtins(report))
     if report.failed:
         raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _describe(invocation: Invocation, artifact: Artifact) -> dict[str, Any]:
+    """Return what is known of an artifact; for people, times as dates."""
+    known: dict[str, Any] = msgspec.to_builtins(artifact)
+    if invocation.is_text:
+        for name in ("time", "expires_at"):
+            moment = known[name]
+            date = datetime.fromtimestamp(moment, UTC).isoformat(" ", "seconds")
+            known[name] = date if moment else ""
+    return known
 
 
 def _beginning(client: Client, artifact: Artifact) -> bytes:

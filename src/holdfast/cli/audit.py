@@ -43,9 +43,9 @@ def command() -> None:
 def verify(invocation: Invocation, session: str | None, heads_file: str | None) -> None:
     """Check the hash chain of every session, or of one; and the audit trail against them.
 
-    Ends with 1 if anything was edited, removed or reordered, in the journal or in `audit/`.
-    Without --heads a chain that was cut at its end, or rewritten as a whole, cannot be told from
-    a sound one.
+    Ends with 1 if anything was edited, removed or reordered, in the journal or in `audit/`. Without
+    --heads, and without the setting audit.anchor, a chain that was cut at its end, or rewritten as
+    a whole, cannot be told from a sound one.
     """
     heads = _read(heads_file) if heads_file else None
     checked: list[int] = []
@@ -181,6 +181,22 @@ def head(invocation: Invocation, target: str | None) -> None:
         return
     Path(target).write_bytes(data)
     say(f"Wrote the heads to {target}. Keep them where the journal's owner cannot write.")
+
+
+@command.command("anchor")
+@pass_invocation
+def anchor(invocation: Invocation) -> None:
+    """Anchor now: write the ends of all chains to where audit.anchor says.
+
+    It happens by itself after each run, or as often as audit.anchor_interval_s says. `holdfast
+    audit verify` compares with all anchors, and names what was rolled back or rewritten.
+    """
+    with open_client(invocation) as client:
+        report = client.audit.anchor()
+    if not invocation.is_text:
+        emit({"seq": report.seq, "sessions": report.sessions})
+    else:
+        say(f"Anchored up to event {report.seq}: {report.sessions} sessions have grown.")
 
 
 def _read(path: str) -> bytes:

@@ -22,7 +22,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "chat": (
         "holdfast.cli.chat",
-        "Talk with an agent: answers as they arrive, calls in one line each.",
+        "Talk with an agent: answers as they arrive, calls before and after they run.",
     ),
     "completion": ("holdfast.cli.completion", "Print the script that completes commands."),
     "config": ("holdfast.cli.config", "Show, check or trust the settings."),
@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.context",
         "Show what a model would see, and what takes how much of it.",
     ),
+    "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
     "hooks": (
         "holdfast.cli.hooks",
@@ -39,13 +40,14 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
     "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
     "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
-    "runs": ("holdfast.cli.runs", "List, show, watch, resume, cancel or report runs."),
+    "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
     ),
     "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers."),
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
+    "resume": ("holdfast.cli.resume", "Go on with a run where it stopped, by default the last."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),
     "sessions": ("holdfast.cli.sessions", "List, show, export, fork or remove sessions."),
     "serve": ("holdfast.cli.serve", "Serve agents over HTTP."),

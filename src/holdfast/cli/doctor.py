@@ -29,6 +29,7 @@ CHECKS: Final[tuple[Callable[[Patient], DoctorCheck], ...]] = (
     doctor_kernel.check_openat2,
     doctor_sandbox.check_sandbox,
     doctor_machine.check_extras,
+    doctor_machine.check_memory_search,
     doctor_machine.check_uvloop,
     doctor_models.check_provider,
     doctor_models.check_local_servers,

@@ -262,6 +262,21 @@ def check_extras(_patient: Patient) -> DoctorCheck:
     )
 
 
+def check_memory_search(_patient: Patient) -> DoctorCheck:
+    """Look whether memories are found by meaning, or by their words only."""
+    lacking = [name for name in ("numpy", "tokenizers", "wordllama") if not _is_installed(name)]
+    if not lacking:
+        found = f"by words and by meaning (wordllama {importlib.metadata.version('wordllama')})"
+        return DoctorCheck(name="memory search", status="ok", found=found)
+    return DoctorCheck(
+        name="memory search",
+        status="warn",
+        found=f"by words only: {', '.join(lacking)} not installed",
+        means="Memories are found by their words, not by other words of the same meaning.",
+        fix="pip install 'holdfast[memory]'",
+    )
+
+
 def check_uvloop(_patient: Patient) -> DoctorCheck:
     """Look for the faster event loop."""
     if _is_installed("uvloop"):

@@ -25,7 +25,6 @@ from holdfast.settings import process_environment
 
 _NOT_OURS = (errno.ENAMETOOLONG, errno.ENOSPC)
 """What goes wrong outside: with a path that was given, or where the output goes."""
-_ERRORS_PAGE = "docs/reference/errors.md"
 
 
 def report(error: BaseException, invocation: Invocation) -> int:
@@ -109,8 +108,8 @@ def _print_text(
     if facts["hint"]:
         lines.append((paint("next: ", "green", invocation, stream=sys.stderr), str(facts["hint"])))
     code = str(facts["code"])
-    page = f" ({_ERRORS_PAGE})" if isinstance(error, HoldfastError) else ""
-    lines.append((paint("code: ", "cyan", invocation, stream=sys.stderr), code + page))
+    more = f" (explained by: holdfast docs {code})" if isinstance(error, HoldfastError) else ""
+    lines.append((paint("code: ", "cyan", invocation, stream=sys.stderr), code + more))
     for label, text in lines:
         click.echo(f"{label} {make_printable(text)}", err=True)
 

@@ -21,7 +21,11 @@ _SCALAR: msgspec.json.Decoder[str | int | float | bool | None] = msgspec.json.De
     str | int | float | bool | None
 )
 _session = click.option("--session", default="", metavar="ID", help="The session it belongs to.")
-_everywhere = click.option("--everywhere", is_flag=True, help="Look at all sessions.")
+_everywhere = click.option(
+    "--everywhere",
+    is_flag=True,
+    help="Look at all sessions, and at what is kept for the user and for everyone.",
+)
 _filters = click.option(
     "--where",
     "filters",
@@ -43,7 +47,7 @@ def command() -> None:
 @click.option(
     "--scope",
     type=click.Choice(SCOPES),
-    help="Who finds it.  [default: session if one is given, else user]",
+    help="Who finds it.  [default: session if one is given, else the project in this folder]",
 )
 @click.option("--type", "kind", default="", metavar="NAME", help="Such as fact or preference.")
 @click.option("--speaker", default="", metavar="NAME", help="Who said it.")
@@ -65,7 +69,7 @@ def add(  # noqa: PLR0913 - one argument per option
     """Store a memory; `-` reads it from standard input."""
     text = sys.stdin.read() if content == "-" else content
     options = MemoryOptions(
-        scope=scope or ("session" if session else "user"),  # type: ignore[arg-type]
+        scope=scope or ("session" if session else "project"),  # type: ignore[arg-type]
         kind=kind,
         speaker=speaker,
         importance=importance,
@@ -99,13 +103,22 @@ def search(
     as_of: str | None,
     explain: bool,
 ) -> None:
-    """Find memories by words and by meaning, best first."""
+    """Find memories by words and by meaning, best first.
+
+    Looks at the project in this folder, and at a session if one is named; `--where scope=user`
+    looks at what is kept for the user instead, `--everywhere` at everything.
+    """
     where = _parse(filters)
     if as_of is not None:
         where["as_of"] = _parse_time(as_of)
     with open_client(invocation) as client:
         found = client.search_memory(
-            session, query, limit, where, across_sessions=everywhere or not session
+            session,
+            query,
+            limit,
+            where,
+            across_sessions=everywhere,
+            scopes=SCOPES if everywhere else (),
         )
         former = client.memory.stats().former if explain else {}
     rows = [_make_row(entry, explain=explain) for entry in found]
@@ -113,7 +126,7 @@ def search(
     if rows or not invocation.is_text:
         emit(rows, columns=("score", "id", "content", *parts))
     else:
-        say("Nothing was found.")
+        say("Nothing was found." if everywhere else "Nothing was found here; try --everywhere.")
     for model, state in former.items():
         if invocation.is_text and state != READY:
             say(f"Older memories were looked at by their words only: {model} ({state}).")
@@ -142,10 +155,15 @@ def show(invocation: Invocation, memory_id: str, history: bool) -> None:
 def list_(
     invocation: Invocation, session: str, filters: tuple[str, ...], limit: int, after: str
 ) -> None:
-    """List memories, newest first; of all sessions unless one is named."""
+    """List memories, newest first; all of them unless a session is named."""
     with open_client(invocation) as client:
         found = client.memory.list(
-            session, _parse(filters), limit=limit, after=after, across_sessions=not session
+            session,
+            _parse(filters),
+            limit=limit,
+            after=after,
+            across_sessions=not session,
+            scopes=() if session else SCOPES,
         )
     if found or not invocation.is_text:
         emit([_make_row(entry) for entry in found], columns=("id", "type", "created", "content"))

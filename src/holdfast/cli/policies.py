@@ -13,7 +13,6 @@ import msgspec
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.cli.recorded import read_recorded_calls
 from holdfast.cli.sessions import open_client
 from holdfast.client import AsyncClient
 from holdfast.errors import PolicyInvalid
@@ -34,6 +33,7 @@ from holdfast.policy import (
     replay,
     request_of,
 )
+from holdfast.runtime import read_recorded_calls
 
 C = TypeVar("C", bound=Callable[..., object])
 

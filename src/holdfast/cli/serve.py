@@ -88,10 +88,13 @@ def _loop_factory() -> Any:  # noqa: ANN401 - uvloop is optional
 def _supervise(directory: Path) -> int:
     """Run the same command in a process of its own, again after each change of a file."""
     words = [word for word in sys.argv[1:] if word != "--reload"]
-    while True:
-        seen = _stamps(directory)
-        child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
-        try:
+    # Told to stop, it stops the server too, whichever way it is told.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        while True:
+            seen = _stamps(directory)
+            child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
             while child.poll() is None and _stamps(directory) == seen:
                 time.sleep(_LOOK_S)
             if child.poll() is not None:
@@ -101,9 +104,9 @@ def _supervise(directory: Path) -> int:
                     time.sleep(_LOOK_S)
             else:
                 say("A file has changed; starting again.", err=True)
-        except KeyboardInterrupt:
-            return _end(child)
-        _end(child)
+                _end(child)
+    except KeyboardInterrupt:
+        return _end(child) if child is not None else 0
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:

@@ -23,13 +23,14 @@ from holdfast.context.compaction_hooks import (
     Reason,
 )
 from holdfast.context.events import ContextPruned, SessionCompacted
-from holdfast.context.history import after_compaction, is_prunable
+from holdfast.context.history import after_compaction, is_prunable, list_kept_files
 from holdfast.context.steps import format_inside
 from holdfast.context.summary import Summary, cut_middle, extract, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import make_id
 from holdfast.journal import Event, Payload
 from holdfast.messages import (
+    ARTIFACT_SCHEME,
     CompactionPart,
     FilePart,
     Message,
@@ -62,6 +63,8 @@ _HEAD = (
     "The earlier part of this conversation is no longer shown. This is its summary:\n\n"
 )
 _FOOT = "\n</conversation_summary>"
+_FILES_MARK = "Files and whole outputs that are kept:"
+_MOST_FILES = 50
 _REQUEST_MARK = "The request that you are working on, word for word:"
 
 
@@ -470,6 +473,8 @@ def _find_summary(older: Sequence[Message], newer: Sequence[Message]) -> Summary
     part = read_compaction(older[-1])
     assert part is not None
     text = part.summary.removeprefix(_HEAD).removesuffix(_FOOT)
+    before, mark, behind = text.partition(f"\n\n{_FILES_MARK}")
+    text = before + (behind[behind.index("\n") :] if mark and "\n" in behind else "")
     if not any(_is_request(message) for message in newer):
         text = text.partition(f"\n\n{_REQUEST_MARK}")[0]  # `_framed` adds it again
     return Summary(text=text, is_extractive=part.is_extractive)
@@ -528,9 +533,27 @@ def _frame(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str
     )
     if skills:
         lines += ["", f"Skills that were loaded: {', '.join(skills)}. Load them again if needed."]
+    files = _list_files(older)
+    if files:
+        lines += ["", f"{_FILES_MARK} {', '.join(files)}. Read them if needed."]
     if not any(_is_request(message) for message in newer):
         lines += _request_lines(older)
     return "\n".join(lines) + _FOOT
+
+
+def _list_files(older: Sequence[Message]) -> list[str]:
+    """The newest artifacts that are named by what a summary stands for, also by the one before."""
+    found: list[str] = []
+    for message in older:
+        earlier = read_compaction(message)
+        if earlier is not None and _FILES_MARK in earlier.summary:
+            told = earlier.summary.rsplit(_FILES_MARK, 1)[1].split("\n", 1)[0]
+            found += [one.strip(" .") for one in told.rpartition(". ")[0].split(",")]
+        for part in message.parts:
+            found += list_kept_files(part)
+    return list(dict.fromkeys(one for one in found if one.startswith(ARTIFACT_SCHEME)))[
+        -_MOST_FILES:
+    ]
 
 
 def _request_lines(older: Sequence[Message]) -> list[str]:

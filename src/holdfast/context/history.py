@@ -21,7 +21,9 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.messages import (
+    ARTIFACT_SCHEME,
     AgentPart,
+    FilePart,
     JoinedMessages,
     Message,
     Part,
@@ -251,10 +253,26 @@ def _as_result(part: ToolPart, is_pruned: bool) -> ToolPart:
     if is_pruned and is_prunable(part):
         note = (
             f"(The output of this call, {len(part.output)} characters, is no longer shown. "
-            "Call the tool again if you need it.)"
+            f"{_say_how_to_see(part)})"
         )
         return msgspec.structs.replace(part, output=note, attachments=())
     return part
+
+
+def list_kept_files(part: Part) -> list[str]:
+    """Return the addresses of artifacts that a part names: files, and outputs that were cut."""
+    files = part.attachments if isinstance(part, ToolPart) else (part,)
+    found = [file.url for file in files if isinstance(file, FilePart) and file.artifact_id]
+    if isinstance(part, ToolPart) and isinstance(whole := part.metadata.get("artifact"), str):
+        found.append(f"{ARTIFACT_SCHEME}{whole}")
+    return found
+
+
+def _say_how_to_see(part: ToolPart) -> str:
+    kept = list_kept_files(part)
+    if kept:
+        return f"It is kept: read {', '.join(kept)} if you need it."
+    return "Call the tool again if you need it."
 
 
 def _make_skill_key(part: ToolPart) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.circuit import Circuit
 from holdfast.clock import Clock
 from holdfast.errors import UsageError
 
@@ -23,44 +24,9 @@ class HookLimits(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(detail="A hook is left out after one failure at the earliest.")
 
 
-class HookBreaker:
+class HookBreaker(Circuit):
     """Counts one hook's failures; after the pause a single call may try again."""
 
     def __init__(self, limits: HookLimits, clock: Clock) -> None:
         """Start closed."""
-        self._limits = limits
-        self._clock = clock
-        self._in_row = 0
-        self._open_until: float | None = None
-        self._is_probing = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the hook is left out now."""
-        return self._open_until is not None and (
-            self._is_probing or self._clock.monotonic() < self._open_until
-        )
-
-    def enter(self) -> bool:
-        """Say whether the hook may be called now."""
-        if self.is_open:
-            return False
-        self._is_probing = self._open_until is not None
-        return True
-
-    def succeeded(self) -> None:
-        """The hook answered; it is whole again."""
-        self._in_row, self._open_until, self._is_probing = 0, None, False
-
-    def mark_abandoned(self) -> None:
-        """The call was cancelled from outside; that says nothing about the hook."""
-        self._is_probing = False
-
-    def failed(self) -> bool:
-        """Take note of a failure; says whether the hook is left out from now on."""
-        self._in_row += 1
-        was_probe, self._is_probing = self._is_probing, False
-        if not was_probe and self._in_row < self._limits.failures_in_row:
-            return False
-        self._open_until = self._clock.monotonic() + self._limits.open_s
-        return True
+        super().__init__(failures_in_row=limits.failures_in_row, open_s=limits.open_s, clock=clock)

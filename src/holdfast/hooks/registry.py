@@ -375,33 +375,34 @@ class Hooks:
 
     async def _tell(self, hooks: Sequence[Hook], payload: HookPayload) -> None:
         for hook in hooks:
-            if hook.applies(payload) and hook.breaker.enter():
+            if hook.applies(payload) and (ticket := hook.breaker.enter()) is not None:
                 try:
-                    await self._call(hook, payload)
-                    hook.breaker.succeeded()
+                    await self._call(hook, payload, ticket)
+                    hook.breaker.leave(ticket, "success")
                 except HookFailed as error:
-                    await self._note_failure(hook, payload, error)
+                    await self._note_failure(hook, payload, error, ticket)
 
     async def _ask(self, hook: Hook, payload: H) -> Verdict:
         """Return one interceptor's checked verdict, which is then in the journal."""
-        if not hook.breaker.enter():
+        ticket = hook.breaker.enter()
+        if ticket is None:
             return await self._decide_when_failing(hook, payload, "it failed too often in a row")
         try:
-            verdict, changed = self._check(hook, payload, await self._call(hook, payload))
+            verdict, changed = self._check(hook, payload, await self._call(hook, payload, ticket))
         except HookFailed as error:
-            await self._note_failure(hook, payload, error)
+            await self._note_failure(hook, payload, error, ticket)
             return await self._decide_when_failing(hook, payload, str(error.context["detail"]))
-        hook.breaker.succeeded()
+        hook.breaker.leave(ticket, "success")
         if not isinstance(verdict, Continue):
             await self._note_decision(hook, payload, verdict, changed)
         return verdict
 
-    async def _call(self, hook: Hook, payload: HookPayload) -> object:
+    async def _call(self, hook: Hook, payload: HookPayload, ticket: int) -> object:
         try:
             copy = msgspec.json.decode(_encode(payload), type=type(payload))
             return await call_limited(hook.function, copy, timeout_s=hook.limits.timeout_s)
         except asyncio.CancelledError:
-            hook.breaker.mark_abandoned()
+            hook.breaker.leave(ticket, "unknown")  # that says nothing about the hook
             raise
         except TimeoutError as error:
             detail = f"it took longer than {hook.limits.timeout_s} s"
@@ -462,9 +463,12 @@ class Hooks:
         )
         await self.recorder(payload, decided)
 
-    async def _note_failure(self, hook: Hook, payload: HookPayload, error: HookFailed) -> None:
+    async def _note_failure(
+        self, hook: Hook, payload: HookPayload, error: HookFailed, ticket: int
+    ) -> None:
         self.failures += 1
-        is_cut_off = hook.breaker.failed()
+        hook.breaker.leave(ticket, "failure")
+        is_cut_off = hook.breaker.state == "open"
         broke = HookBroke(
             hook=hook.name,
             point=payload.point,

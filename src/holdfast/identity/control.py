@@ -13,6 +13,7 @@ from holdfast.identity.tenants import TenantService
 
 CONTROL_FILE: Final = "control.db"
 TENANTS_FOLDER: Final = "tenants"
+WORKSPACES_FOLDER: Final = "workspaces"
 
 
 class ControlPlane:
@@ -40,9 +41,20 @@ class ControlPlane:
             else (self.directory / TENANTS_FOLDER / tenant)
         )
 
+    @property
+    def workspaces(self) -> tuple[Path, ...]:
+        """Where the agents of tenants work, in a directory each, which no other tenant sees.
+
+        The first is inside of the state directory, which is hidden from all processes before a
+        tenant is there; the second is where tenants of earlier versions have theirs.
+        """
+        beside = self.directory.parent / f"{self.directory.name}-workspaces"
+        return self.directory / WORKSPACES_FOLDER, beside
+
     def workspace_of(self, tenant: str) -> Path:
-        """Return where the agents of a tenant work: beside the records, which they never see."""
-        return self.directory.parent / f"{self.directory.name}-workspaces" / tenant
+        """Return where the agents of a tenant work."""
+        inside, beside = (place / tenant for place in self.workspaces)
+        return beside if beside.is_dir() else inside
 
     async def end(self, tenant: str) -> None:
         """Let whatever works for a tenant in this process come to its end."""
@@ -54,4 +66,4 @@ class ControlPlane:
         await self.store.close()
 
 
-__all__ = ["CONTROL_FILE", "TENANTS_FOLDER", "ControlPlane"]
+__all__ = ["CONTROL_FILE", "TENANTS_FOLDER", "WORKSPACES_FOLDER", "ControlPlane"]

@@ -77,9 +77,10 @@ class NoEmbedder:
     model_id = ""
     dimension = 0
 
-    def __init__(self, reason: str = "") -> None:
-        """Say why there is none."""
+    def __init__(self, reason: str = "", *, missing: HoldfastError | None = None) -> None:
+        """Say why there is none; `missing` is what would have to be installed for one."""
         self.reason = reason
+        self.missing = missing
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Refuse."""

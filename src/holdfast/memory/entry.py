@@ -67,6 +67,8 @@ class ScoreParts(msgspec.Struct, frozen=True, kw_only=True):
     session: float = 0.0
     importance: float = 0.0
     recency: float = 0.0
+    unrelated: float = 0.0
+    """Below 0 for what has neither word nor meaning in common with the query: it stands last."""
     late: float = 0.0
     """From here on parts of the second ranking. Late interaction: MaxSim of the memory."""
     late_context: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,8 @@ from holdfast.errors import UsageError
 from holdfast.memory.entry import MemoryEntry, Scope
 from holdfast.memory.requests import check_name
 from holdfast.memory.storage import MemoryPlace
+
+DEFAULT_SCOPES: Final[tuple[Scope, ...]] = ("session", "project")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +40,11 @@ def find_own_place(identity: Identity, scope: Scope, session_id: str) -> MemoryP
 def list_places(
     identity: Identity, session_id: str, *, across_sessions: bool, scopes: Sequence[Scope]
 ) -> tuple[MemoryPlace, ...]:
-    """Return where a search looks; always inside the tenant."""
+    """Return where a search looks; always inside the tenant.
+
+    Unless scopes are named, at the session and its project only: what is kept for a user, or
+    for everyone, was said in other projects too.
+    """
     has_owner: dict[Scope, bool] = {
         "session": bool(check_name(session_id, "A session id")) or across_sessions,
         "user": bool(identity.user),
@@ -48,7 +55,7 @@ def list_places(
     if unknown:
         raise UsageError(detail=f"There is no scope {unknown[0]!r}.")
     places = []
-    for scope in scopes or has_owner:
+    for scope in scopes or DEFAULT_SCOPES:
         if not has_owner[scope]:
             continue
         if scope == "session" and across_sessions:
@@ -56,7 +63,11 @@ def list_places(
         else:
             places.append(find_own_place(identity, scope, session_id))
     if not places:
-        raise UsageError(detail="There is nothing to look at: no session, user or project.")
+        raise UsageError(
+            detail="There is nothing to look at: no session and no project. "
+            "What is kept for the user or for everyone is looked at with "
+            "`scopes=('user', 'global')`."
+        )
     return tuple(places)
 
 
@@ -67,4 +78,4 @@ def make_owning(identity: Identity, entry: MemoryEntry) -> Identity:
     return identity
 
 
-__all__ = ["Identity", "find_own_place", "list_places", "make_owning"]
+__all__ = ["DEFAULT_SCOPES", "Identity", "find_own_place", "list_places", "make_owning"]

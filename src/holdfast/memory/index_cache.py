@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib.util
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.memory.word_index import WordIndex
 
 if TYPE_CHECKING:
     from holdfast.memory.storage import MemoryPlace, MemoryStorage
@@ -14,11 +18,25 @@ if TYPE_CHECKING:
 _Key: TypeAlias = "tuple[tuple[MemoryPlace, ...], str]"
 
 
+@functools.cache
+def has_numpy() -> bool:
+    """Say whether vectors can be compared: numpy comes with the extra `memory`."""
+    return importlib.util.find_spec("numpy") is not None
+
+
+def _make_index(dimension: int) -> VectorIndex | WordIndex:
+    if not has_numpy():
+        return WordIndex()
+    from holdfast.memory.vector_index import VectorIndex  # noqa: PLC0415 - loads numpy
+
+    return VectorIndex(dimension)
+
+
 @dataclass
 class CachedIndex:
     """An index, and the lock under which it is read and changed."""
 
-    index: VectorIndex
+    index: VectorIndex | WordIndex
     revision: int = -1
     """Of the storage, when the index was last brought up to date."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -35,12 +53,10 @@ class IndexCache:
 
     async def get(self, places: tuple[MemoryPlace, ...], model: str, dimension: int) -> CachedIndex:
         """Return the index of some places, up to date; no caller changes it under its lock."""
-        from holdfast.memory.vector_index import VectorIndex  # noqa: PLC0415 - loads numpy
-
         key = (places, model)
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = CachedIndex(VectorIndex(dimension))
+            held = self._held[key] = CachedIndex(_make_index(dimension))
         self._held.move_to_end(key)
         async with held.lock:
             # Asked first: what changes from here on has a higher number.
@@ -63,7 +79,7 @@ class IndexCache:
         self._held.clear()
 
     async def _bring_up_to_date(
-        self, index: VectorIndex, places: tuple[MemoryPlace, ...], model: str
+        self, index: VectorIndex | WordIndex, places: tuple[MemoryPlace, ...], model: str
     ) -> None:
         changes = []
         for place in places:
@@ -86,4 +102,4 @@ class IndexCache:
                 total -= self._held.pop(key).index.nbytes
 
 
-__all__ = ["CachedIndex", "IndexCache"]
+__all__ = ["CachedIndex", "IndexCache", "has_numpy"]

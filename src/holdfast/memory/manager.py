@@ -65,6 +65,8 @@ _SUMMARY = "summary"
 _SUMMED_UP = 1_000
 """So many memories a summary is made from; more would say less about each."""
 _CLOSING_PATIENCE_S = 5.0
+_SEARCH_PATIENCE_S = 2.0
+"""So long a search waits for vectors of what was stored just before."""
 _log = Logger("holdfast.memory")
 
 
@@ -76,8 +78,9 @@ class MemoryManager:
     """Memories of one tenant, over a storage and an embedder.
 
     A memory is durable and findable by its words when `store_memory` returns; its vector
-    follows in the background. What is stored for a session is found in that session;
-    sharing is a choice, made with the scope when storing or `across_sessions` when searching.
+    follows in the background, and a search waits a moment for it. What is stored for a
+    session is found in that session; sharing is a choice, made with the scope when storing
+    or `across_sessions` when searching.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, each with a default
@@ -327,21 +330,24 @@ class MemoryManager:
     ) -> list[MemoryEntry]:
         """Return the memories that fit a query best, best first, with scores and their parts.
 
-        Looks at the session's memories and at those stored for the user, the project and
-        everyone; `scopes` narrows that, `across_sessions` takes in all other sessions.
+        Looks at the session's memories and at those stored for its project. Those of the user
+        and of everyone are looked at where `scopes` names them, all other sessions' with
+        `across_sessions`. Fewer than `limit` come back only when nothing else is there: what
+        has neither word nor meaning in common with the query stands last, and its part
+        `unrelated` says so. What was stored just before is found by its meaning too, unless
+        its vector takes longer than a moment.
 
         Raises:
             UsageError: the query is empty, or a filter cannot be meant.
         """
         filters, scopes = narrow_request(filters, scopes)
         where = parse_filters(filters)
-        return await self._searcher.search(
-            list_places(self.identity, session_id, across_sessions=across_sessions, scopes=scopes),
-            check_query(query),
-            where,
-            now=self._clock.now(),
-            limit=check_limit(limit),
+        places = list_places(
+            self.identity, session_id, across_sessions=across_sessions, scopes=scopes
         )
+        text, most = check_query(query), check_limit(limit)
+        await self.pipeline.catch_up(_SEARCH_PATIENCE_S)
+        return await self._searcher.search(places, text, where, now=self._clock.now(), limit=most)
 
     async def relevant(
         self,
@@ -351,17 +357,20 @@ class MemoryManager:
         *,
         limit: int = 20,
         is_noted: bool = True,
+        scopes: Sequence[Scope] = (),
     ) -> Recollection:
         """Return the best memories that fit into a token budget, noted with ids and scores.
 
-        Turns of the session itself are left out: the conversation shows them already.
+        Turns of the session itself are left out: the conversation shows them already. So is
+        what has nothing to do with the query.
         """
         if budget_tokens < 1 or not query.strip():
             return Recollection(memories=(), tokens=0, left_out=0)
         found = [
             entry
-            for entry in await self.search_memory(session_id, query, limit)
-            if entry.kind != TURN or entry.session_id != session_id
+            for entry in await self.search_memory(session_id, query, limit, scopes=scopes)
+            if (entry.parts is None or not entry.parts.unrelated)
+            and (entry.kind != TURN or entry.session_id != session_id)
         ]
         made = recollect(found, budget_tokens)
         if made.memories and is_noted:

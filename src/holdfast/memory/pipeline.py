@@ -49,6 +49,7 @@ class EmbeddingPipeline:
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
         self._new = 0
+        self._is_behind = False
         self.last_error: str = ""
         """What the embedder said when it failed last; empty once it works again."""
 
@@ -66,6 +67,15 @@ class EmbeddingPipeline:
             return True
         done, _ = await asyncio.wait([self._task], timeout=timeout_s)
         return bool(done)
+
+    async def catch_up(self, timeout_s: float) -> None:
+        """Wait a moment for the vectors of what was stored last.
+
+        Not where many are waiting, as after a change of the embedder, or where it fails.
+        """
+        task = self._task
+        if task is not None and not task.done() and not self._is_behind and not self.last_error:
+            await asyncio.wait([task], timeout=timeout_s)
 
     async def stop(self) -> None:
         """Stop; the next `wake` goes on where this one ended."""
@@ -105,6 +115,7 @@ class EmbeddingPipeline:
                 after=after,
                 needs_tokens=isinstance(self._embedder, TokenEmbedder),
             )
+            self._is_behind = len(batch) >= self._batch
             if not batch and not after:
                 return
             if not batch:

@@ -9,80 +9,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from holdfast.memory import vector_index
 from holdfast.memory.entry import ScoreParts
-from holdfast.memory.reranking import Reranking
 from holdfast.memory.times import NamedTime
+from holdfast.memory.weights import Query, Scores, Weights
 
 if TYPE_CHECKING:
-    from holdfast.memory.storage import LexicalHit
     from holdfast.memory.vector_index import Flags, Floats, Ints, VectorIndex
 
 _FAR = 0.15
 """Below this cosine, and without any word in common, a memory has nothing to do with it."""
 _WEEK = 7.0
-
-
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each part counts; only their proportions matter."""
-
-    lexical: float = 0.10
-    lexical_context: float = 0.40
-    vector: float = 0.15
-    vector_context: float = 0.35
-    speaker: float = 0.12
-    """For what was said by a speaker whom the query names."""
-    time: float = 0.40
-    """For what was said in the month or around the day that the query names."""
-    substance: float = 0.20
-    """For utterances that are long and no questions."""
-    before: float = 0.03
-    """Share of the score of the turn before."""
-    after: float = 0.10
-    """Share of the score of the turn after, which is often the answer to this one."""
-    two_away: float = 0.10
-    """Share of the score of what the same person said before and after."""
-    session: float = 0.45
-    """Share of the best score in the same session."""
-    importance: float = 0.2
-    recency: float = 0.0
-    half_life_s: float = 30 * 86_400.0
-    reranking: Reranking = Reranking()
-    """How the best are ranked again."""
-
-
-class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a ranking: positions, best first, and what they were made of."""
-
-    rows: list[int]
-    scores: list[float]
-    parts: list[ScoreParts]
-
-
-class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for, as the ranking needs it."""
-
-    now: float
-    hits: Sequence[LexicalHit] = ()
-    vector: Any = None
-    """A unit vector as an array, or None."""
-    former: tuple[Any, ...] = ()
-    """VectorIndex and vector of embedders that were used before, for what has no newer vector."""
-    models: tuple[str, ...] = ("",)
-    """Names of the embedder and of those that were used before."""
-    speakers: frozenset[str] = frozenset()
-    """Names that the query mentions."""
-    times: tuple[NamedTime, ...] = ()
-    """Months and days that the query mentions."""
-    limit: int = 10
-    """So many of the best are wanted."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +86,10 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ran
     parts["session"] = weights.session * _score_session_best(table, base)
     parts["importance"] = weights.importance * (table.column("importance") - np.float32(0.5))
     parts["recency"] = weights.recency * _score_recency(table, query.now, weights)
+    is_far = ~_is_related(table, context, cosine, near)
+    parts["unrelated"] = np.float32(weights.unrelated) * is_far
     total = base + _sum(parts[name] for name in _LATER)
-    fits = allowed & _is_related(table, context, cosine, near)
-    best = _select_best(fits, total, query.limit)
+    best = _select_best(allowed, total, query.limit)
     return Ranking(
         places=table.places.take(best),
         totals=total.take(best),
@@ -159,7 +102,7 @@ def rank(index: VectorIndex, mask: Flags, query: Query, weights: Weights) -> Ran
     )
 
 
-_LATER = ("neighbours", "session", "importance", "recency")
+_LATER = ("neighbours", "session", "importance", "recency", "unrelated")
 
 
 @dataclass(frozen=True)
@@ -220,6 +163,8 @@ def _select_candidates(index: VectorIndex, mask: Flags, query: Query, found: Int
         everybody = np.ones(other.count, np.bool_)
         rows = other.column("row")[other.nearest(vector, everybody, wanted)]
         chosen[index.positions(rows)] = True
+    if np.count_nonzero(chosen[:-1] & mask) < query.limit:
+        chosen[np.flatnonzero(mask)[-query.limit :]] = True  # the newest, so that none is missing
     some = np.flatnonzero(chosen[:-1])
     for _ in range(2):
         beside = np.concatenate([index.previous.take(some), index.following.take(some)])
@@ -364,4 +309,4 @@ def _select_best(fits: Flags, total: Floats, limit: int) -> Ints:
     return order
 
 
-__all__ = ["Query", "Ranking", "Scores", "Weights", "rank"]
+__all__ = ["Ranking", "rank"]

@@ -9,113 +9,28 @@ Each part is weighted and added to the first score. How the weights were fitted 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from holdfast.memory.answer_types import (
-    ENGLISH,
     TYPES,
     AnswerRules,
     classify_expected_answer,
     speaks_to_other,
 )
-from holdfast.memory.late_interaction import QueryTokens, compute_idf_weights
+from holdfast.memory.late_interaction import compute_idf_weights
+from holdfast.memory.weights import Reranking, RerankQuery
 
 if TYPE_CHECKING:
-    from holdfast.memory.embedder import TokenEmbedder
     from holdfast.memory.ranking import Ranking
     from holdfast.memory.storage import MemoryPassage, SearchLookup
     from holdfast.memory.vector_index import Flags, Floats, Ints, VectorIndex
 
 _ENOUGH = 0.5
 """Late interaction counts when at least this share of the candidates has its tokens."""
-
-
-class RerankWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each part of the second ranking counts beside the first score, which counts 1."""
-
-    speaker: float = 0.0
-    """Said by a speaker whom the query names; on top of the first ranking's part."""
-    time: float = 0.0
-    """Said when the query says; on top of the first ranking's part."""
-    late: float = 0.0
-    """MaxSim of the memory itself."""
-    late_context: float = 0.0
-    """MaxSim over the memory and the two turns before it."""
-    when: float = 0.0
-    """Holds a time or a duration, and the query asks for one."""
-    number: float = 0.0
-    where: float = 0.0
-    name: float = 0.0
-    reply: float = 0.0
-    """Follows a question, by how well that question fits, and is none itself."""
-    address: float = 0.0
-    """An utterance that says "you", and never "I" or "we"."""
-
-
-CONTEXTUAL = RerankWeights(
-    speaker=0.21,
-    time=1.01,
-    late=0.53,
-    late_context=1.49,
-    when=0.60,
-    number=0.27,
-    where=0.52,
-    name=0.36,
-    reply=0.32,
-    address=-0.35,
-)
-STATIC = RerankWeights(
-    speaker=0.09,
-    time=0.47,
-    late=0.10,
-    late_context=0.59,
-    when=0.39,
-    number=0.20,
-    where=0.38,
-    name=0.22,
-    reply=0.21,
-    address=-0.22,
-)
-LEXICAL = RerankWeights(when=0.19, number=0.15, where=0.15, name=0.09, address=-0.08)
-
-
-class Reranking(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the best are ranked again, and how."""
-
-    candidates: int = 80
-    """So many of the best of the first ranking; 0 leaves it as it is."""
-    contextual: RerankWeights = CONTEXTUAL
-    """With tokens that a model read in context."""
-    static: RerankWeights = STATIC
-    """With tokens whose vectors are the same in every text."""
-    lexical: RerankWeights = LEXICAL
-    """Without tokens: no embedder, or one that gives none."""
-    languages: tuple[AnswerRules, ...] = (ENGLISH,)
-
-
-@dataclass(frozen=True)
-class TokenQuery:
-    """A query's tokens, and the embedder that compares them with those of texts."""
-
-    tokens: QueryTokens
-    embedder: TokenEmbedder
-    model: str
-
-
-@dataclass(frozen=True)
-class RerankQuery:
-    """What the second ranking needs of a query."""
-
-    text: str
-    words: Sequence[str]
-    late: TokenQuery | None
-    is_late: Callable[[], bool]
-    """Whether the time for the search is over."""
 
 
 def rerank(
@@ -126,7 +41,9 @@ def rerank(
     What is beyond the candidates keeps its score. If time is over before the texts are
     read, or has run out when they are, the first ranking is returned as it is.
     """
-    count = min(rules.candidates, len(first.places))
+    # What has nothing to do with the query stands last, and stays there.
+    related = int(np.count_nonzero(first.parts["unrelated"] >= 0))
+    count = min(rules.candidates, related)
     if not count or query.is_late():
         return first
     places = first.places[:count]
@@ -275,4 +192,4 @@ def _reorder(first: Ranking, added: dict[str, Floats]) -> Ranking:
     )
 
 
-__all__ = ["RerankQuery", "RerankWeights", "Reranking", "TokenQuery", "rerank"]
+__all__ = ["rerank"]

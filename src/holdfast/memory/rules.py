@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.memory.former import PATIENCE_S
-
-if TYPE_CHECKING:
-    from holdfast.memory.ranking import Weights
+from holdfast.memory.weights import Weights
 
 _SUMMARY_WORDS = 150
 
@@ -18,7 +16,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     """How memories are ranked and how long they are kept."""
 
     weights: Any = None
-    """`ranking.Weights`; the built-in ones if None."""
+    """`weights.Weights`; the built-in ones if None."""
     recency: float = 0.0
     """How much being new counts when ranking, if no weights are given; words and meaning make 1."""
     max_entries: int | None = None
@@ -39,8 +37,6 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def compute_weights(self) -> Weights:
         """Return how much each part of a score counts."""
-        from holdfast.memory.ranking import Weights  # noqa: PLC0415 - loads numpy
-
         given: Weights | None = self.weights
         chosen = given or Weights(recency=self.recency, half_life_s=self.half_life_s)
         if self.rerank and self.languages is None:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder
+from holdfast.errors import MissingExtra
+from holdfast.memory import index_cache
+from holdfast.memory.embedder import (
+    MemoryEmbedder,
+    NoEmbedder,
+    TokenEmbedder,
+    UnreadyEmbedder,
+)
 from holdfast.memory.entry import MemoryEntry
 from holdfast.memory.former import (
     Former,
@@ -29,13 +36,15 @@ from holdfast.memory.storage import (
     SearchLookup,
 )
 from holdfast.memory.times import find_named_times
+from holdfast.memory.weights import Query, RerankQuery, Scores, TokenQuery, Weights
+from holdfast.memory.word_index import WordIndex
+from holdfast.memory.word_ranking import make_scores, rank_by_words, rerank_by_words
 from holdfast.memory.words import name_words, query_words, without_names
 from holdfast.observability import Logger
 
 if TYPE_CHECKING:
     from holdfast.memory.late_interaction import QueryTokens
-    from holdfast.memory.ranking import Query, Ranking, Scores, Weights
-    from holdfast.memory.reranking import RerankQuery
+    from holdfast.memory.ranking import Ranking
     from holdfast.memory.vector_index import VectorIndex
 
 _log = Logger("holdfast.memory")
@@ -67,6 +76,7 @@ class Searcher:
         self._rerank_within_s = rerank_within_s
         self._clock = clock
         self._indexes = IndexCache(storage)
+        self._is_told = False
 
     async def search(
         self,
@@ -81,8 +91,7 @@ class Searcher:
 
         An embedder that fails costs its part of the score, not the search.
         """
-        from holdfast.memory import ranking  # noqa: PLC0415 - loads numpy
-
+        self._say_what_is_missing()
         is_late = self._timer()
         cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
         async with cached.lock:
@@ -91,7 +100,7 @@ class Searcher:
         words = query_words(query, leave_out=names)
         # No caller waits for another one's embedder: the locks are open meanwhile.
         seen = await self._read_seen(places, without_names(query, mentioned), is_whole=is_whole)
-        asked = ranking.Query(
+        asked = Query(
             now=now,
             vector=seen.vector,
             former=tuple((old.index, vector) for old, vector in seen.former),
@@ -112,6 +121,16 @@ class Searcher:
         """Drop what is kept in memory."""
         self._indexes.clear()
 
+    def _say_what_is_missing(self) -> None:
+        """Say once that meaning is not looked at, and what to install for it."""
+        missing = self._embedder.missing if isinstance(self._embedder, NoEmbedder) else None
+        if self._embedder.model_id and not index_cache.has_numpy():
+            missing = MissingExtra(what="Search by meaning", package="numpy", extra="memory")
+        if missing is not None and not self._is_told:
+            effect = "Memories are found by their words, not by their meaning."
+            _log.warning("memory.by_words_only", effect=effect, next_step=missing.hint)
+        self._is_told = True
+
     def _timer(self) -> Callable[[], bool]:
         """Return what says whether the time for a search that begins now is over."""
         within_s, began = self._rerank_within_s, self._clock.monotonic()
@@ -126,8 +145,6 @@ class Searcher:
         tokens: QueryTokens | None,
         is_late: Callable[[], bool],
     ) -> RerankQuery:
-        from holdfast.memory.reranking import RerankQuery, TokenQuery  # noqa: PLC0415 - numpy
-
         late = None
         if tokens is not None and self._token_embedder is not None:
             late = TokenQuery(tokens, self._token_embedder, self._embedder.model_id)
@@ -138,7 +155,7 @@ class Searcher:
     ) -> _Seen:
         """Embed a query, also in the spaces of older vectors that these places still hold."""
         own = self._embedder.model_id
-        if is_whole and not self.former.is_any:
+        if not index_cache.has_numpy() or (is_whole and not self.former.is_any):
             vector, tokens = await self._embed(text)
             return _Seen(vector, tokens, (), (own,))
         holding: list[tuple[Former, CachedIndex]] = []
@@ -162,7 +179,11 @@ class Searcher:
     async def _embed(self, text: str) -> tuple[Any, QueryTokens | None]:
         """Return the direction of a query and its tokens, from one pass; None where none is."""
         embedder = self._embedder
-        if not embedder.model_id or isinstance(embedder, UnreadyEmbedder):
+        if (
+            not embedder.model_id
+            or isinstance(embedder, UnreadyEmbedder)
+            or not index_cache.has_numpy()
+        ):
             return None, None
         try:
             if self._token_embedder is not None:
@@ -180,7 +201,7 @@ class _Ranker:
 
     def __init__(
         self,
-        index: VectorIndex,
+        index: VectorIndex | WordIndex,
         where: MemoryFilter,
         query: Query,
         again: RerankQuery,
@@ -197,14 +218,19 @@ class _Ranker:
         self, hits: list[LexicalHit], passing: list[int] | None, lookup: SearchLookup
     ) -> list[int]:
         """Return the rows of the best; the storage calls this, in one of its threads."""
-        from holdfast.memory.reranking import rerank  # noqa: PLC0415 - loads numpy
-
         wanted = self._query.limit
         rules = self._weights.reranking
         query = msgspec.structs.replace(self._query, hits=hits, limit=max(wanted, rules.candidates))
-        found = _rank(self._index, passing, self._where, query, self._weights)
-        found = rerank(self._index, found, self._again, rules, lookup)
-        self._scores = found.scores(self._index, wanted)
+        if isinstance(self._index, WordIndex):
+            first = rank_by_words(self._index, passing, self._where, query, self._weights)
+            again = rerank_by_words(self._index, first, self._again, rules, lookup)
+            self._scores = make_scores(again, wanted)
+        else:
+            from holdfast.memory.reranking import rerank  # noqa: PLC0415 - loads numpy
+
+            found = _rank(self._index, passing, self._where, query, self._weights)
+            found = rerank(self._index, found, self._again, rules, lookup)
+            self._scores = found.scores(self._index, wanted)
         return self._scores.rows
 
     def scored(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:

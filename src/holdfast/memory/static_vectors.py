@@ -157,7 +157,7 @@ def make_default_embedder() -> MemoryEmbedder:
     try:
         return StaticEmbedder()
     except MissingExtra as error:
-        return NoEmbedder(f"{error} {error.hint}")
+        return NoEmbedder(f"{error} {error.hint}", missing=error)
 
 
 __all__ = ["StaticEmbedder", "make_default_embedder"]

@@ -10,7 +10,7 @@ from pydantic import Field
 from holdfast.canonical import hash_sha256
 from holdfast.errors import AlreadyExists, TellModel, UsageError
 from holdfast.ids import make_id
-from holdfast.memory.entry import MemoryOptions, Provenance
+from holdfast.memory.entry import MemoryOptions, Provenance, Scope
 from holdfast.tools import Tool, ToolContext, ToolResult, tool
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
         context: ToolContext,
         kind: Annotated[str, Field(max_length=40)] = "fact",
         importance: Annotated[float, Field(ge=0, le=1)] = 0.5,
-        scope: Literal["session", "user", "project"] = "session",
+        scope: Literal["session", "project", "user"] | None = None,
     ) -> ToolResult:
         """Keep something for later: a fact, a preference, a decision.
 
@@ -40,10 +40,12 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
             content: What to keep, complete in itself, with names and dates.
             kind: What it is, such as fact, preference, decision, lesson.
             importance: 0 for trivia, 1 for what must never be missed.
-            scope: Who should find it: this session only, all of the user's, or the project's.
+            scope: Who should find it: this project (default), this session only, or the user
+                in every project; the last only where the user asks for it.
         """
+        acting = await of(context.session_id)
         options = MemoryOptions(
-            scope=scope,
+            scope=scope or ("project" if acting.identity.project else "session"),
             kind=kind,
             importance=importance,
             provenance=Provenance(
@@ -54,7 +56,7 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
         )
         memory_id = _get_id(context.idempotency_key)
         try:
-            await (await of(context.session_id)).store_memory(
+            await acting.store_memory(
                 context.session_id, content, {}, options=options, memory_id=memory_id
             )
         except AlreadyExists:
@@ -69,16 +71,19 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
         query: Annotated[str, Field(min_length=1, max_length=2_000)],
         context: ToolContext,
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
+        other_projects: bool = False,
     ) -> ToolResult:
         """Look for what was kept before, by words and by meaning.
 
         Args:
             query: What to look for, as a question or in key words.
             limit: How many memories to return at most.
+            other_projects: Look also at what was kept for the user in every project.
         """
+        scopes: tuple[Scope, ...] = ("session", "project", "user") if other_projects else ()
         try:
             acting = await of(context.session_id)
-            found = await acting.search_memory(context.session_id, query, limit)
+            found = await acting.search_memory(context.session_id, query, limit, scopes=scopes)
         except UsageError as error:
             raise TellModel(str(error)) from error
         lines = [

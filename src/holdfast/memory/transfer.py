@@ -186,14 +186,14 @@ def _read_embedded(
 
 def _check_tokens(tokens: bytes, embedder: MemoryEmbedder) -> None:
     """Refuse bytes that the embedder could not compare with a query."""
-    import numpy as np  # noqa: PLC0415 - loaded when used
-
-    from holdfast.memory.late_interaction import QueryTokens  # noqa: PLC0415 - loads numpy
-
     if not tokens:
         return
     if not isinstance(embedder, TokenEmbedder) or len(tokens) > _MOST_TOKEN_BYTES:
         raise UsageError(detail="the tokens are none of the embedder")
+    import numpy as np  # noqa: PLC0415 - here with every embedder that gives tokens
+
+    from holdfast.memory.late_interaction import QueryTokens  # noqa: PLC0415 - loads numpy
+
     nothing = np.zeros((1, embedder.dimension), np.float32)
     try:
         embedder.compute_max_similarities(QueryTokens(nothing, ("",), "contextual"), [tokens])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
+from holdfast.memory.word_index import measure_substance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,7 +200,7 @@ class VectorIndex:
             "valid_to": [np.inf if one.valid_to is None else one.valid_to for one in changes],
             "expires": [np.inf if one.expires is None else one.expires for one in changes],
             "importance": [one.importance for one in changes],
-            "substance": [_measure_substance(one) for one in changes],
+            "substance": [measure_substance(one) for one in changes],
             "is_question": [one.is_question for one in changes],
             "is_living": [one.forgotten is None for one in changes],
             "has_vector": has_vector,
@@ -245,17 +246,6 @@ def _compute_signs(vectors: Floats, words: int) -> Words:
     padded = np.zeros((len(packed), 8 * words), np.uint8)
     padded[:, : packed.shape[1]] = packed
     return np.ascontiguousarray(padded.view(np.uint64).T)
-
-
-def _measure_substance(row: IndexRow) -> float:
-    """Say how much an utterance is likely to tell: long ones more, questions less.
-
-    Around 0 for a sentence of 60 characters; 0 for everything that no speaker said.
-    """
-    if not row.speaker or not row.characters:
-        return 0.0
-    length = math.log(row.characters / 60.0) / 2.0
-    return min(max(length, -1.0), 1.0) - (0.85 if row.is_question else 0.0)
 
 
 __all__ = ["Doubles", "Flags", "Floats", "Ints", "VectorIndex"]

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.ids import make_id
-from holdfast.messages.parts import CompactionPart, Part, TextPart, ToolPart
+from holdfast.messages.parts import CompactionPart, FilePart, Part, TextPart, ToolPart
 
 Role: TypeAlias = Literal["user", "assistant", "system", "tool"]
 
@@ -222,16 +222,23 @@ class GrowingMessages(JoinedMessages):
     is found again without looking at any message of it. `tail` belongs to this object.
     """
 
-    __slots__ = ("last",)
+    __slots__ = ("has_files", "last")
 
     tail: list[Message]
     last: Message
     """The newest message; not set while there is none."""
 
-    def __init__(self, base: tuple[Message, ...] = (), tail: Iterable[Message] = ()) -> None:
-        """Share the base, and copy the tail."""
+    def __init__(
+        self,
+        base: tuple[Message, ...] = (),
+        tail: Iterable[Message] = (),
+        *,
+        has_files: bool = False,
+    ) -> None:
+        """Share the base, and copy the tail; `has_files` where a message brings a file."""
         self.base = base
         self.tail = list(tail)
+        self.has_files = has_files
         if newest := self.tail or base:
             self.last = newest[-1]
 
@@ -250,6 +257,11 @@ class GrowingMessages(JoinedMessages):
         if not self.tail:
             self.base, self.tail = self.base[:-1], [self.base[-1]]
         self.tail[-1] = self.last = message
+
+
+def has_file(part: Part) -> bool:
+    """Say whether a part is a file, or a result that brings some."""
+    return isinstance(part, FilePart) or (isinstance(part, ToolPart) and bool(part.attachments))
 
 
 def split_parts(messages: Sequence[Message]) -> tuple[tuple[Message, ...], Sequence[Message]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.canonical import JsonObject
 
 ToolState: TypeAlias = Literal["pending", "running", "completed", "error"]
+ARTIFACT_SCHEME: Final = "artifact:"
+"""How the address of a file begins that lies in the store of artifacts."""
 
 
 class _Part(
@@ -41,13 +43,20 @@ class ReasoningPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="r
 class FilePart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="file"):
     """An image or another file, inline (`data`) or by reference (`url`).
 
-    Exactly one of the two is set. `data` is base64 in JSON.
+    Exactly one of the two is set. `data` is base64 in JSON. `artifact:ID` is the address of a file
+    in the store of artifacts: what is added to a session inline is kept there, and read back for
+    the model.
     """
 
     media_type: str
     name: str = ""
     data: bytes | None = None
     url: str = ""
+
+    @property
+    def artifact_id(self) -> str:
+        """The artifact that holds the content; empty if none does."""
+        return self.url[len(ARTIFACT_SCHEME) :] if self.url.startswith(ARTIFACT_SCHEME) else ""
 
 
 class ToolPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):

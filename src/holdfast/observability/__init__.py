@@ -9,6 +9,7 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.observability.logger import Logger as Logger
+    from holdfast.observability.logger import bind_log_fields as bind_log_fields
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
     from holdfast.observability.trail import AuditEntry as AuditEntry
@@ -18,7 +19,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "logger": "Logger",
+            "logger": "Logger bind_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",
             "trail": "AuditEntry AuditTrail parse_entry",

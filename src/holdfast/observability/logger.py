@@ -1,23 +1,84 @@
-"""Loggers of Holdfast's own rooms: structlog's, loaded with the first line.
+"""Loggers of Holdfast's own rooms: the standard library's, with named fields.
 
-Most processes never write one, and structlog costs more to load than a room.
+Nothing is configured here and nothing is written to the standard output: where the
+application has set `logging` up, lines go there, and otherwise Python's own default holds
+(warnings to the standard error). `configure_logs` is for applications that want ours.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+
+_BOUND: ContextVar[Mapping[str, object]] = ContextVar(
+    "holdfast_log_fields", default=MappingProxyType({})
+)
+# Frames between the caller of a method below and `logging`, so that `%(lineno)d` is theirs.
+_OWN_FRAMES = 3
+
+
+class LogEvent:
+    """The message of a line: what happened, and named fields.
+
+    A formatter that knows nothing of it gets `event key=value …`; one that does, such as
+    that of `configure_logs`, takes the fields as they are.
+    """
+
+    __slots__ = ("event", "fields")
+
+    def __init__(self, event: str, fields: Mapping[str, object]) -> None:
+        """Take what happened and its fields."""
+        self.event = event
+        self.fields = fields
+
+    def __str__(self) -> str:
+        """Return the line for people."""
+        return " ".join([self.event, *(f"{key}={value}" for key, value in self.fields.items())])
+
 
 class Logger:
-    """Writes lines under a name, where and how the application has set its log up."""
+    """Writes lines with named fields under a name of the standard `logging`."""
 
     def __init__(self, name: str) -> None:
-        """Take a name; nothing is loaded yet."""
-        self._name = name
+        """Take a name, such as `holdfast.memory`."""
+        self._logger = logging.getLogger(name)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Write that something happened as it should."""
+        self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Write that something went wrong and was got over."""
-        import structlog  # noqa: PLC0415 - 0.1 s, for a line that most processes never write
+        self._write(logging.WARNING, event, fields)
 
-        structlog.get_logger(self._name).warning(event, **fields)
+    def exception(self, event: str, **fields: object) -> None:
+        """Write that something failed, with the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, has_exception=True)
+
+    def _write(
+        self, level: int, event: str, fields: dict[str, object], *, has_exception: bool = False
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            message = LogEvent(event, {**_BOUND.get(), **fields})
+            self._logger.log(level, message, exc_info=has_exception, stacklevel=_OWN_FRAMES)
 
 
-__all__ = ["Logger"]
+@contextmanager
+def bind_log_fields(**fields: object) -> Iterator[None]:
+    """Add fields to every line that this task, and what it starts, writes inside the block."""
+    token = _BOUND.set({**_BOUND.get(), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
+def read_log_fields() -> Mapping[str, object]:
+    """Return the fields that are bound here and now."""
+    return _BOUND.get()
+
+
+__all__ = ["LogEvent", "Logger", "bind_log_fields", "read_log_fields"]

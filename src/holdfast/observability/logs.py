@@ -1,9 +1,9 @@
 """The log: one stream, one format, and no secret in any line.
 
-Holdfast itself logs through structlog, and libraries through the standard `logging`; both
-come out here. Only applications configure a log: the command line does, `AsyncClient` never
-does, so that a library user's own set-up stays as it is. Lines go to the standard error of
-the process and nowhere else.
+Holdfast and other libraries log through the standard `logging`, some applications through
+structlog; all of it comes out here. Only applications configure a log: the command line does,
+`AsyncClient` never does, so that a library user's own set-up stays as it is. Lines go to the
+standard error of the process and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from holdfast.clock import SYSTEM, Clock
+from holdfast.observability.logger import LogEvent, read_log_fields
 from holdfast.observability.process_secrets import process_redactor
 from holdfast.redaction import Redactor
 
@@ -50,13 +51,14 @@ def configure_logs(
     handler = _Handler(stream if stream is not None else sys.stderr)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_bound_fields,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         partial(_add_time, clock),
     ]
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _add_fields],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.StackInfoRenderer(),
@@ -95,6 +97,18 @@ def _list_renderers(form: str) -> list[Processor]:
 def _add_time(clock: Clock, _logger: object, _method: str, entry: EventDict) -> EventDict:
     entry["timestamp"] = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="milliseconds")
     return entry
+
+
+def _add_fields(_logger: object, _method: str, entry: EventDict) -> EventDict:
+    """Take the fields of a line of ours apart again."""
+    record: logging.LogRecord = entry["_record"]
+    if isinstance(record.msg, LogEvent):
+        return {**entry, **record.msg.fields, "event": record.msg.event}
+    return entry
+
+
+def _add_bound_fields(_logger: object, _method: str, entry: EventDict) -> EventDict:
+    return {**read_log_fields(), **entry}
 
 
 def _redact_last(redactor: Redactor, _logger: object, _method: str, line: Any) -> str:  # noqa: ANN401 - structlog's own signature

@@ -39,7 +39,7 @@ async def get(runtime: Runtime, caller: Caller, /, approval_id: str) -> Approval
     return await runtime.approvals.get(approval_id)
 
 
-@operation("approvals:answer")
+@operation("approvals:answer", also={"always": "policies:admin"})
 async def approve(
     runtime: Runtime,
     caller: Caller,
@@ -54,7 +54,8 @@ async def approve(
     """Consent to a call; its run, and those that wait for it, go on once enough people have.
 
     `always` also writes the rules that `approvals.get` shows (`asked.rules`) into the
-    session, and into those of all agents above it. `arguments` replace those of the call:
+    session, and into those of all agents above it, which needs the right to write rules.
+    `arguments` replace those of the call:
     they are checked by the tool, judged by the rules and sealed anew.
 
     `by` is who consents: the owner of the state directory says it, everybody else answers

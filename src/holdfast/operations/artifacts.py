@@ -27,7 +27,7 @@ from holdfast.artifacts import (
 )
 from holdfast.errors import FileError
 from holdfast.operations.caller import OWNER, Caller
-from holdfast.operations.local_values import Local
+from holdfast.operations.local_values import Local, LocalFile
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.runtime import LOCAL_USER, Runtime, open_whole_file
 
@@ -84,6 +84,31 @@ async def save(
     """
     store = await _store(runtime, caller, session_id)
     return await store.save(name, data, options=options or ArtifactOptions())
+
+
+@operation("artifacts:write")
+async def write(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    source: bytes | LocalFile,
+    name: str,
+    *,
+    session_id: str = "",
+    options: ArtifactOptions | None = None,
+) -> Artifact:
+    """Keep a file that is read piece by piece, in bounded memory; otherwise as `save`.
+
+    Over HTTP its bytes are the body of the request, and everything else is in the query.
+    """
+    store = await _store(runtime, caller, session_id)
+    given = options or ArtifactOptions()
+    if isinstance(source, bytes):
+        return await store.save(name, source, options=given)
+    if isinstance(source, str | os.PathLike):
+        with await asyncio.to_thread(_open, Path(source)) as file:
+            return await store.save(name, _read(file), options=given)
+    return await store.save(name, _read(source), options=given)
 
 
 @operation("artifacts:read")
@@ -285,7 +310,7 @@ async def rekey(
     return await room.rekey(await _store(runtime, caller), progress=progress)
 
 
-@local("send the bytes with `artifacts.save`")
+@local("send the file with `artifacts.write`")
 async def upload(
     runtime: Runtime,
     /,

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
+import msgspec
+
 from holdfast.errors import StorageDamaged, UsageError
 from holdfast.journal import SYSTEM_SESSION, Finding, export_heads, parse_heads
 from holdfast.journal import verify as verify_chains
@@ -16,6 +18,13 @@ from holdfast.operations.operation import operation
 from holdfast.runtime import Runtime, TrailFinding
 
 _MOST = 1000
+
+
+class AnchorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to which store-wide number records are anchored, and of how many sessions just now."""
+
+    seq: int
+    sessions: int = 0
 
 
 @operation("audit:read", opens=False)
@@ -30,10 +39,12 @@ async def verify(
         Callable[[str, int], None], Local("wait for the answer")
     ] = lambda session_id, events: None,
 ) -> list[Finding]:
-    """Check chains, file and tables, against exported heads if given; [] means all is well.
+    """Check chains, file and tables, against exported heads and anchors; [] means all is well.
 
     Every chain is walked, the file itself is checked, and every row of every table is compared
-    with what the log says. A file that is too damaged to be opened is one finding.
+    with what the log says. A file that is too damaged to be opened is one finding. With the
+    setting `audit.anchor`, all anchors are compared too: what was rolled back or rewritten since
+    is named, and an anchor that cannot be read is a finding.
 
     Also works where nothing can be written, such as on a mounted backup; there a session
     is named by its whole id.
@@ -45,13 +56,36 @@ async def verify(
         return [Finding(session_id=SYSTEM_SESSION, session_seq=0, problem=str(error))]
     if session_id is not None and runtime.is_open:
         session_id = (await runtime.sessions.get_session(session_id)).id
-    return await verify_chains(chains, session_id=session_id, heads=known, progress=progress)
+    outside = await runtime.anchors.read()
+    found = await verify_chains(
+        chains,
+        session_id=session_id,
+        heads=known,
+        anchors=outside.anchors,
+        progress=progress,
+    )
+    return [*outside.findings, *found]
 
 
 @operation("audit:read", opens=False)
 async def heads(runtime: Runtime, caller: Caller, /) -> bytes:
     """Return the ends of all chains as JSON, to be kept elsewhere for `verify`."""
     return await export_heads(await runtime.chains(), runtime.journal.clock)
+
+
+@operation("audit:write")
+async def anchor(runtime: Runtime, caller: Caller, /) -> AnchorReport:
+    """Anchor now, where the setting `audit.anchor` says, what has grown since the last time.
+
+    It happens by itself as runs end; this is for a moment of your choice.
+
+    Raises:
+        UsageError: there is no `audit.anchor`.
+    """
+    made = await runtime.anchors.anchor()
+    if made is None:
+        return AnchorReport(seq=await runtime.journal.read_last_seq())
+    return AnchorReport(seq=made.seq, sessions=len(made.heads))
 
 
 @operation("audit:read")

@@ -46,7 +46,8 @@ async def store(
 ) -> str:
     """Store a memory and return its id; see `MemoryManager.store_memory`.
 
-    An empty `session_id` goes with the scopes `user` and `global`.
+    An empty `session_id` goes with the scopes `user` and `global`, and, for the owner of the
+    state directory, with `project`: the one in the current folder.
     """
     session_id, manager = await runtime.memory.read_of_session(session_id)
     return await manager.store_memory(session_id, content, metadata, options=options)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.messages import Message, Part
+from holdfast.messages import Message, Part, has_file
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import operation
 from holdfast.runtime import Runtime
-from holdfast.sessions import Page
+from holdfast.sessions import Page, check_open
 
 
 @operation("sessions:write")
@@ -22,7 +22,12 @@ async def add(
     *,
     wait_s: float = 10.0,
 ) -> Message:
-    """Add a message outside a turn; raises SessionBusy if a turn does not end in time."""
+    """Add a message outside a turn; raises SessionBusy if a turn does not end in time.
+
+    Files that it brings inline are kept as artifacts of the session, and named by the message.
+    """
+    if not isinstance(content, str):
+        content = await _keep_files(runtime, session_id, content)
     return await runtime.sessions.add_message(session_id, role, content, wait_s=wait_s)
 
 
@@ -56,6 +61,7 @@ async def update_part(
     runtime: Runtime, caller: Caller, /, session_id: str, message_id: str, part: Part
 ) -> Message:
     """Replace the part with the same id, or add it."""
+    [part] = await _keep_files(runtime, session_id, (part,))
     return await runtime.sessions.update_part(session_id, message_id, part)
 
 
@@ -63,3 +69,12 @@ async def update_part(
 async def delete(runtime: Runtime, caller: Caller, /, session_id: str, message_id: str) -> None:
     """Take a message out of the conversation."""
     await runtime.sessions.delete_message(session_id, message_id)
+
+
+async def _keep_files(runtime: Runtime, session_id: str, parts: Sequence[Part]) -> Sequence[Part]:
+    """Return parts whose files are artifacts of a session that takes messages."""
+    if not isinstance(parts, list | tuple) or not any(map(has_file, parts)):
+        return parts
+    session = await runtime.sessions.get_session(session_id)
+    check_open(session, runtime.journal.clock.now())
+    return await runtime.runs.services.files.keep(session, parts)

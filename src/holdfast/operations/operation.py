@@ -147,7 +147,8 @@ class _Asked(Generic[P]):
             raise NotPermitted(subject=caller.subject, scope=self.scope)
         given = self.signature.bind(*args, **kwargs)
         for name, scope in self.rights.also.items():
-            if given.arguments.get(name) not in (None, (), [], {}, ""):
+            value = given.arguments.get(name)
+            if value is not False and value not in (None, (), [], {}, ""):
                 caller.check(scope)
         view = None
         if not caller.may(ALL_OWNERS):

@@ -4,7 +4,8 @@ A session belongs to the subject in whose name it was begun, and with it its run
 calls, approvals, outputs and memories. A caller without the scope `sessions:all` sees its own
 ones only; what belongs to others does not exist for it (`NotFound`, as for an id that nobody has).
 
-An operation is let through if its request names something of the caller's own, if its answer can
+An operation is let through if its request names something of the caller's own (of the state, the
+scope `user`, or that of an own session or run), if its answer can
 be cut down to that (`LISTED`), if it begins something (`BEGINS`), or if what it is about belongs
 to the whole tenant (`SHARED`). Everything else needs `sessions:all`: an operation that is added
 is closed until it is listed here, or names what it is about.
@@ -22,6 +23,7 @@ from holdfast.errors import InvalidId, NotFound, NotPermitted
 from holdfast.operations.caller import ALL_OWNERS, Caller
 from holdfast.runtime import Runtime, name_begun_session
 from holdfast.sessions import Page, Session, SessionFilter
+from holdfast.state import parse_address
 
 SESSION_FIELDS: Final = frozenset({"session_id", "parent_id"})
 RUN_FIELDS: Final = frozenset({"run_id", "continues"})
@@ -75,14 +77,16 @@ OF_USER: Final = frozenset(
         "artifacts.stream",
         "artifacts.stream_shared",
         "artifacts.versions",
+        "artifacts.write",
         "memory.list",
         "memory.relevant",
         "memory.search",
         "memory.store",
+        "runs.find",
     }
 )
-"""Work, where they name no session, on what is the caller's as a user: memories, and files that it
-has or was given, which the store of artifacts looks after itself."""
+"""Work, where they name no session, on what is the caller's as a user: memories, its own runs, and
+files that it has or was given, which the store of artifacts looks after itself."""
 
 SHARED: Final = frozenset(
     {
@@ -105,8 +109,11 @@ SHARED: Final = frozenset(
         "mcp.health",
         "mcp.tools",
         "mcp.trust",
+        "policies.explain",
+        "policies.get",
         "policies.reload",
         "policies.status",
+        "policies.validate",
         "providers.list",
         "skills.list",
         "skills.trust",
@@ -117,6 +124,8 @@ SHARED: Final = frozenset(
         "tenants.list",
         "tenants.resume",
         "tenants.suspend",
+        "tools.describe",
+        "tools.list",
         "triggers.list",
         "triggers.remove",
         "webhooks.add",
@@ -158,6 +167,8 @@ class OwnView:
         for field, value in _named(arguments):
             await self._check(name, field, value)
             is_bound = is_bound or field != "parent_id"
+        if name.startswith("state."):
+            is_bound = await self._check_state(arguments)
         self._refuse_widening(arguments)
         if name in LISTED:
             self._is_listed = not is_bound
@@ -248,6 +259,29 @@ class OwnView:
         if entry.scope == "user":
             return self._caller.may_see(entry.owner)
         return entry.scope == "session" and await self._is_own_session(entry.session_id)
+
+    async def _check_state(self, arguments: dict[str, Any]) -> bool:
+        """Say whether a request on the state names a scope of the caller's own.
+
+        Raises:
+            NotFound: it names that of another user, session or run.
+            UsageError: it names none.
+        """
+        named = [arguments[one] for one in ("address", "prefix", "scope") if arguments.get(one)]
+        if not named:
+            return False
+        at = parse_address(str(named[0]), may_be_prefix=True)
+        if at.kind == "user":
+            is_own = at.id in ("", self._caller.subject)
+        elif at.kind == "session" and at.id:
+            is_own = await self._is_own_session(at.id)
+        elif at.kind == "run" and at.id:
+            is_own = await self._is_own_run(at.id, may_begin=False)
+        else:
+            return False
+        if not is_own:
+            raise NotFound(kind=at.kind, value=at.id)
+        return True
 
     def _refuse_widening(self, arguments: dict[str, Any]) -> None:
         """Refuse what looks at the sessions of all, or writes what agents of others read."""

@@ -32,6 +32,10 @@ class HttpRoute(msgspec.Struct, frozen=True, eq=False):
     """The field that is the body itself, as a file; the others are in the query then."""
     missing: str = ""
     """What there is none of where the answer is nothing: 404 then."""
+    deprecated_at: float = 0.0
+    """Since when it should not be used, as the time of a clock; said in `Deprecation`."""
+    sunset_at: float = 0.0
+    """From when on it may be gone, at least six months later; said in `Sunset`."""
     is_secret: bool = False
     """The answer holds a secret that is shown once: it is kept under no idempotency key."""
 
@@ -69,6 +73,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "approvals.answer": HttpRoute("POST", f"{_S}/calls/{{call_id}}/answer"),
     "approvals.decide_outcome": HttpRoute("POST", f"{_S}/calls/{{call_id}}/outcome"),
     "artifacts.save": HttpRoute("POST", "/v1/artifacts", 201),
+    "artifacts.write": HttpRoute("POST", "/v1/artifacts/content", 201, upload="source"),
     "artifacts.list": HttpRoute("GET", "/v1/artifacts"),
     "artifacts.usage": HttpRoute("GET", "/v1/artifacts/usage"),
     "artifacts.verify": HttpRoute("POST", "/v1/artifacts/verify"),
@@ -87,6 +92,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "artifacts.grant": HttpRoute("POST", f"{_A}/grants", 201),
     "artifacts.revoke": HttpRoute("POST", f"{_A}/revoke", 204),
     "artifacts.share": HttpRoute("POST", f"{_A}/links", 201),
+    "audit.anchor": HttpRoute("POST", "/v1/audit/anchor"),
     "audit.heads": HttpRoute("GET", "/v1/audit/heads", media_type="application/json"),
     "audit.list": HttpRoute("GET", "/v1/audit"),
     "audit.verify_trail": HttpRoute("POST", "/v1/audit/verify-trail"),
@@ -137,13 +143,18 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "messages.get": HttpRoute("GET", f"{_S}/messages/{{message_id}}"),
     "messages.update_part": HttpRoute("PUT", f"{_S}/messages/{{message_id}}/parts"),
     "messages.delete": HttpRoute("DELETE", f"{_S}/messages/{{message_id}}", 204),
-    "policies.status": HttpRoute("GET", "/v1/policies"),
+    "policies.get": HttpRoute("GET", "/v1/policies"),
+    "policies.status": HttpRoute("GET", "/v1/policies/status"),
+    "policies.validate": HttpRoute("POST", "/v1/policies/validate"),
+    "policies.explain": HttpRoute("POST", "/v1/policies/explain"),
+    "policies.replay": HttpRoute("POST", "/v1/policies/replay"),
     "policies.reload": HttpRoute("POST", "/v1/policies/reload"),
     "providers.list": HttpRoute("GET", "/v1/providers"),
     "runs.start": HttpRoute("POST", "/v1/runs", 202, _NEW_RUN),
     "runs.execute": HttpRoute("POST", "/v1/runs/wait", 200, _NEW_RUN),
     "runs.stream": HttpRoute("POST", "/v1/runs/stream", 200, _NEW_RUN),
-    "runs.list": HttpRoute("GET", "/v1/runs"),
+    "runs.find": HttpRoute("GET", "/v1/runs"),
+    "runs.list": HttpRoute("GET", "/v1/runs/latest"),
     "runs.interrupted": HttpRoute("GET", "/v1/runs/interrupted"),
     "runs.get": HttpRoute("GET", _R),
     "runs.result": HttpRoute("GET", f"{_R}/result", 200, _RESULT),
@@ -171,6 +182,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "sessions.restore": HttpRoute("POST", f"{_S}/restore"),
     "sessions.fork": HttpRoute("POST", f"{_S}/fork", 201),
     "sessions.revert": HttpRoute("POST", f"{_S}/revert"),
+    "sessions.undo": HttpRoute("POST", f"{_S}/undo"),
     "sessions.lines": HttpRoute("GET", f"{_S}/export", media_type="application/x-ndjson"),
     "sessions.context": HttpRoute("GET", f"{_S}/context"),
     "sessions.compact": HttpRoute("POST", f"{_S}/compact"),
@@ -200,6 +212,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
         "GET", "/v1/tenants/{name}/export", media_type="application/x-ndjson"
     ),
     "tenants.erase_user": HttpRoute("POST", "/v1/users/{subject}/erase"),
+    "tools.list": HttpRoute("GET", "/v1/tools"),
+    "tools.describe": HttpRoute("GET", "/v1/tools/{name}/schema"),
     "tools.call": HttpRoute("POST", "/v1/tools/{name}/call"),
     "tools.history": HttpRoute("GET", f"{_S}/calls"),
     "tools.output": HttpRoute(
@@ -230,7 +244,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
 ALIASES: Final[dict[tuple[str, str], str]] = {
     ("POST", "/policies/reload"): "policies.reload",
     ("POST", "/runs"): "runs.start",
-    ("GET", "/runs"): "runs.list",
+    ("GET", "/runs"): "runs.find",
     ("GET", "/runs/{run_id}"): "runs.get",
     ("GET", "/logs/{run_id}"): "runs.events",
     ("GET", "/checkpoints/{run_id}"): "loops.replay",

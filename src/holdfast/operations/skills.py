@@ -24,6 +24,8 @@ async def list_(
     runtime: Runtime, caller: Caller, /, directory: str | LocalPath | None = None
 ) -> SkillCatalog:
     """Return the skills that hold for a directory, trusted or not, with what is wrong."""
+    if directory is not None:
+        runtime.confinement.check_home(directory)
     return await runtime.skills.find(directory)
 
 
@@ -38,4 +40,6 @@ async def trust(
     revoke: bool = False,
 ) -> Skill:
     """Vouch for a project's skill as it is now, or take that back; raises NotFound."""
+    if directory is not None:
+        runtime.confinement.check_home(directory)
     return await runtime.skills.trust(name, directory, revoke=revoke)

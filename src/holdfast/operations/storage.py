@@ -22,7 +22,7 @@ async def clean_up(
     runtime: Runtime, caller: Caller, /, policy: RetentionPolicy | None = None
 ) -> RetentionReport:
     """Remove what the retention settings, or the given policy, no longer want."""
-    await runtime.state.manager().sweep()
+    await runtime.state.clean_up()
     kept = runtime.settings.storage.retention.model_dump()
     return await runtime.storage.clean_up(policy or RetentionPolicy(**kept))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.artifacts import ArtifactActor
 from holdfast.canonical import JsonObject
 from holdfast.messages import ToolState
@@ -15,6 +17,8 @@ from holdfast.tools import (
     ToolExecution,
     ToolExecutionTracker,
     ToolRegistry,
+    choose_default_action,
+    describe,
     load_kept_output,
 )
 
@@ -29,6 +33,50 @@ async def register(runtime: Runtime, /, tool: Tool) -> None:
 async def registry(runtime: Runtime, /) -> ToolRegistry:
     """Return the tools of this client: the built-in ones, and what was registered."""
     return runtime.toolbox.registry
+
+
+class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as callers see it; `permission` holds where no rule speaks."""
+
+    name: str
+    version: str
+    scope: str
+    effect: str
+    permission: str
+    tags: tuple[str, ...]
+    purpose: str
+
+
+@operation("tools:read")
+async def list_(runtime: Runtime, caller: Caller, /, *, tag: str = "") -> list[ToolInfo]:
+    """Return the tools that agents can be given, by name, those of one tag if it is named."""
+    registry = runtime.toolbox.registry
+    return [
+        ToolInfo(
+            name=one.name,
+            version=one.version,
+            scope=registry.find_scope(one.name),
+            effect=one.effect,
+            permission=choose_default_action(one, registry.find_scope(one.name)),
+            tags=tuple(one.tags),
+            purpose=one.description.partition("\n")[0],
+        )
+        for one in registry
+        if not tag or tag in one.tags
+    ]
+
+
+@operation("tools:read")
+async def describe_(runtime: Runtime, caller: Caller, /, name: str) -> JsonObject:
+    """Return everything about a tool: its words, effect, arguments and output as JSON Schema.
+
+    Raises:
+        NotFound: there is no such tool.
+    """
+    registry = runtime.toolbox.registry
+    found = registry.get(name)
+    action = choose_default_action(found, registry.find_scope(found.name))
+    return {**describe(found), "permission": action}
 
 
 @operation("tools:call")

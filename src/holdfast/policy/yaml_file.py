@@ -1,6 +1,7 @@
 """A YAML file as plain data, with the line of every value.
 
-Only what a policy needs is taken: maps with string keys, lists, strings, numbers, booleans
+The one reader of YAML, for policies, workflows, hooks, skills and agents of any author. Only
+what such a file needs is taken: maps with string keys, lists, strings, numbers, booleans
 and null. Tags, anchors and aliases, several documents, keys that occur twice, and files
 that are too large or too deep are refused with their line.
 """
@@ -28,8 +29,12 @@ class YamlData(msgspec.Struct, frozen=True, kw_only=True):
         return self.lines.get(place, 1)
 
 
-def parse_yaml(text: str) -> YamlData:
-    """Read YAML; mistakes are returned, never raised."""
+def parse_yaml(text: str, *, is_text_kept: bool = False) -> YamlData:
+    """Read YAML; mistakes are returned, never raised.
+
+    With `is_text_kept` every scalar stays the text that was written (`no`, `1.0`, nothing),
+    for files whose authors do not think of types.
+    """
     from holdfast.policy.yaml_reader import read_yaml  # noqa: PLC0415 - yaml takes 30 ms
 
-    return read_yaml(text)
+    return read_yaml(text, is_text_kept=is_text_kept)

@@ -19,7 +19,7 @@ _SCALARS = {
 }
 
 
-def read_yaml(text: str) -> YamlData:
+def read_yaml(text: str, *, is_text_kept: bool) -> YamlData:
     """Read YAML; mistakes are returned, never raised."""
     try:
         wrong = list(_find_forbidden(text))
@@ -33,13 +33,13 @@ def read_yaml(text: str) -> YamlData:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         note = f"is not YAML: {str(error).splitlines()[0] if str(error) else 'too deep'}"
         return YamlData(content=None, lines={}, mistakes=((1, note),))
-    reader = _Reader()
+    reader = _Reader(is_text_kept)
     content = reader.read(node, ()) if node is not None else None
     return YamlData(content=content, lines=reader.lines, mistakes=tuple(reader.mistakes))
 
 
 def _find_forbidden(text: str) -> Iterator[tuple[int, str]]:
-    """What no policy needs, found before anything is built."""
+    """What no plain file needs, found before anything is built."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
@@ -64,7 +64,8 @@ def _find_forbidden(text: str) -> Iterator[tuple[int, str]]:
 class _Reader:
     """Builds plain data from nodes and notes where everything stands."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_text_kept: bool) -> None:
+        self._is_text_kept = is_text_kept
         self.lines: dict[Place, int] = {}
         self.mistakes: list[tuple[int, str]] = []
         self._values = yaml.SafeLoader("")
@@ -75,7 +76,7 @@ class _Reader:
             return self._map(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*place, n)) for n, item in enumerate(node.value)]
-        if node.tag not in _SCALARS:
+        if self._is_text_kept or node.tag not in _SCALARS:
             # A date, for instance: what was written is what counts.
             return str(node.value)
         try:

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from holdfast.providers.retry import is_outage as is_outage
     from holdfast.providers.retry import is_transient as is_transient
     from holdfast.providers.retry import retry_after_s as retry_after_s
+    from holdfast.providers.retry import use_retry_policy as use_retry_policy
     from holdfast.providers.tokens import TokenCounter as TokenCounter
     from holdfast.providers.tokens import estimate_tokens as estimate_tokens
     from holdfast.providers.tool_modes import ToolModeModel as ToolModeModel
@@ -112,7 +113,8 @@ else:
             "rate_store": "open_rate_store",
             "registry": "ProviderRegistry",
             "resolve": "Resolution create_model make_registry resolve_model",
-            "retry": "RetryPolicy RetryingModel is_outage is_transient retry_after_s",
+            "retry": "RetryPolicy RetryingModel is_outage is_transient retry_after_s "
+            "use_retry_policy",
             "tokens": "TokenCounter estimate_tokens",
             "tool_modes": "ToolModeModel",
             "tool_probe": "ToolModeProbe probe_tool_mode",

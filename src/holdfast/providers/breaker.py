@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from holdfast.circuit import Circuit, CircuitState, Outcome
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import LLMCircuitOpen, LLMError, LLMRateLimited, UsageError
 from holdfast.providers.model import (
@@ -19,8 +19,7 @@ from holdfast.providers.model import (
     OpenedStream,
 )
 
-BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
-Outcome: TypeAlias = Literal["success", "failure", "unknown"]
+BreakerState: TypeAlias = CircuitState
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +46,7 @@ _POLICY = BreakerPolicy()
 
 
 class CircuitBreaker:
-    """The health of one endpoint, shared by all models behind it.
-
-    Closed: calls pass. Open: calls are refused at once. Half open: one call passes as
-    a probe, the others are refused until it has ended; success closes the circuit,
-    failure opens it again. Calls that began before the circuit last changed do not
-    count any more.
-    """
+    """The health of one endpoint, shared by all models behind it; see `circuit`."""
 
     def __init__(
         self, endpoint: str, *, policy: BreakerPolicy = _POLICY, clock: Clock = SYSTEM
@@ -61,19 +54,18 @@ class CircuitBreaker:
         """Start closed."""
         self.endpoint = endpoint
         self.policy = policy
-        self._clock = clock
-        self._recent: deque[bool] = deque(maxlen=policy.rate_calls)
-        self._in_row = 0
-        self._open_until: float | None = None
-        self._is_probing = False
-        self._era = 0
+        self._circuit = Circuit(
+            failures_in_row=policy.failures_in_row,
+            open_s=policy.open_s,
+            failure_rate=policy.failure_rate,
+            rate_calls=policy.rate_calls,
+            clock=clock,
+        )
 
     @property
     def state(self) -> BreakerState:
         """Where the circuit is now."""
-        if self._open_until is None:
-            return "closed"
-        return "open" if self._clock.monotonic() < self._open_until else "half_open"
+        return self._circuit.state
 
     def enter(self, provider: str) -> int:
         """Let a call begin; return the ticket that `leave` takes.
@@ -81,41 +73,18 @@ class CircuitBreaker:
         Raises:
             LLMCircuitOpen: the endpoint is being left alone.
         """
-        if self._open_until is not None:
-            left = self._open_until - self._clock.monotonic()
-            if left > 0 or self._is_probing:
-                raise LLMCircuitOpen(
-                    provider=provider,
-                    failures=max(self._in_row, 1),
-                    retry_after_s=round(max(left, 0.0), 3),
-                )
-            self._is_probing = True
-        return self._era
+        ticket = self._circuit.enter()
+        if ticket is None:
+            raise LLMCircuitOpen(
+                provider=provider,
+                failures=max(self._circuit.failures, 1),
+                retry_after_s=round(self._circuit.wait_s, 3),
+            )
+        return ticket
 
     def leave(self, ticket: int, outcome: Outcome) -> None:
         """Take note of how a call ended; `unknown` says nothing about the endpoint."""
-        if ticket != self._era:
-            return
-        is_probe, self._is_probing = self._is_probing, False
-        if outcome == "unknown":
-            return
-        is_failure = outcome == "failure"
-        self._recent.append(is_failure)
-        self._in_row = self._in_row + 1 if is_failure else 0
-        if is_failure and (is_probe or self._is_too_much()):
-            self._era += 1
-            self._recent.clear()
-            self._open_until = self._clock.monotonic() + self.policy.open_s
-        elif is_probe:
-            self._era += 1
-            self._recent.clear()
-            self._open_until = None
-
-    def _is_too_much(self) -> bool:
-        if self._in_row >= self.policy.failures_in_row:
-            return True
-        is_full = len(self._recent) == self.policy.rate_calls
-        return is_full and sum(self._recent) >= self.policy.failure_rate * self.policy.rate_calls
+        self._circuit.leave(ticket, outcome)
 
 
 class CircuitBreakers:

@@ -7,21 +7,28 @@ here is wrong for sure.
 
 Schemas come from models and from servers of others: no schema can keep us busy for long.
 Patterns are matched in a time that grows with the text alone (what needs more, such as
-look-ahead, is not checked), and a check that takes too many steps counts as failed.
+look-ahead, is not checked), everything that costs time is counted, and a check that takes
+more steps than a value of its size should counts as failed: some 0.1 s for a small value.
 """
 
 from __future__ import annotations
 
-import functools
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
 from holdfast.canonical import JsonObject, encode_canonical_json
+from holdfast.errors import UsageError
+from holdfast.linear_regex import MAX_COST, LinearPattern, compile_linear, measure_pattern
 
 MAX_PROBLEMS = 20
-MAX_STEPS = 1_000_000
+# A step takes some 4 µs at most. What a value may cost grows with it, or long lists would fail.
+MAX_STEPS = 25_000
+_STEPS_PER_NODE = 20
+_CHEAP_STEPS = 20
+"""So many comparisons of a loop count as one step."""
+_STATES_PER_STEP = 400
+"""So many states of an expression held against one character count as one step."""
 _MAX_DEPTH = 64
 _DATA = frozenset({"enum", "const", "default", "example", "examples"})
 
@@ -43,14 +50,30 @@ def list_problems(value: object, schema: object) -> list[str]:
     """List what is wrong with a value, each with its place; empty means it fits.
 
     At most 20 problems are listed. A schema nested too deeply to be checked counts as
-    a problem of its own, and so does one whose alternatives would take too long.
+    a problem of its own, and so does one that would take too long.
     """
     found: list[str] = []
-    root = _Root(schema)
-    _check(value, schema, _Place(root), found)
-    if root.steps > MAX_STEPS:
-        return [f"the value: cannot be checked within {MAX_STEPS} steps"]
+    root = _Root(schema, MAX_STEPS + _STEPS_PER_NODE * _count_nodes(value))
+    try:
+        _check(value, schema, _Place(root), found)
+    except _TooManySteps:
+        return [f"the value: cannot be checked within {root.allowed} steps"]
     return found[:MAX_PROBLEMS]
+
+
+def _count_nodes(value: object) -> int:
+    """Count what a value consists of; a text counts by its length too."""
+    count, rest = 0, [value]
+    while rest:
+        one = rest.pop()
+        count += 1
+        if isinstance(one, dict):
+            rest.extend(one.values())
+        elif isinstance(one, list):
+            rest.extend(one)
+        elif isinstance(one, str):
+            count += len(one) // 100
+    return count
 
 
 def fits(value: object, schema: object) -> bool:
@@ -64,6 +87,10 @@ def resolve(schema: object, root: object) -> JsonObject:
     A reference that leads nowhere, or round in a circle, gives the empty schema, which
     everything fits.
     """
+    return _follow(schema, root, lambda _steps: None)
+
+
+def _follow(schema: object, root: object, spend: Callable[[int], None]) -> JsonObject:
     for _ in range(_MAX_DEPTH):
         if not isinstance(schema, dict):
             return {}
@@ -73,6 +100,7 @@ def resolve(schema: object, root: object) -> JsonObject:
         rest = {key: item for key, item in schema.items() if key != "$ref"}
         target = _look_up(reference, root)
         schema = {**target, **rest} if isinstance(target, dict) else rest
+        spend(1 + (len(schema) + len(reference)) // _CHEAP_STEPS)
     return {}
 
 
@@ -116,14 +144,35 @@ def list_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+class _TooManySteps(Exception):
+    """The check costs more than its value is worth."""
+
+
 class _Root:
-    """The whole schema, for references, and how many steps were made with it."""
+    """The whole schema, for references, and how many steps may still be made with it."""
 
-    __slots__ = ("schema", "steps")
+    __slots__ = ("_patterns", "allowed", "left", "schema")
 
-    def __init__(self, schema: object) -> None:
+    def __init__(self, schema: object, allowed: int) -> None:
         self.schema = schema
-        self.steps = 0
+        self.allowed = self.left = allowed
+        self._patterns: dict[str, LinearPattern | None] = {}
+
+    def spend(self, steps: int) -> None:
+        """Count steps before they are made."""
+        self.left -= steps
+        if self.left < 0:
+            raise _TooManySteps
+
+    def find_pattern(self, source: str) -> LinearPattern | None:
+        """Return what matches a pattern, None for one that cannot be matched safely."""
+        if source not in self._patterns:
+            self.spend(len(source) // _CHEAP_STEPS + min(measure_pattern(source)[1], MAX_COST))
+            try:
+                self._patterns[source] = compile_linear(source)
+            except UsageError:
+                self._patterns[source] = None
+        return self._patterns[source]
 
 
 class _Place:
@@ -137,6 +186,7 @@ class _Place:
         self.depth = depth
 
     def at(self, step: str) -> _Place:
+        step = step if len(step) <= 100 else f"{step[:100]}…"
         return _Place(self.root, f"{self.path}{step}", self.depth + 1)
 
     def go_deeper(self) -> _Place:
@@ -159,8 +209,8 @@ def _look_up(reference: str, root: object) -> object:
 
 
 def _check(value: object, schema: object, place: _Place, found: list[str]) -> None:
-    place.root.steps += 1
-    if len(found) >= MAX_PROBLEMS or place.root.steps > MAX_STEPS:
+    place.root.spend(1)
+    if len(found) >= MAX_PROBLEMS:
         return
     if place.depth > _MAX_DEPTH:
         found.append(f"{place.name()}: nested too deeply")
@@ -170,7 +220,8 @@ def _check(value: object, schema: object, place: _Place, found: list[str]) -> No
         return
     if not isinstance(schema, dict):
         return
-    schema = resolve(schema, place.root.schema)
+    if "$ref" in schema:
+        schema = _follow(schema, place.root.schema, place.root.spend)
     named = list_types(schema)
     if named and not any(_TYPES[name](value) for name in named if name in _TYPES):
         found.append(f"{place.name()}: must be {' or '.join(named)}")
@@ -195,11 +246,23 @@ def _is_same(left: object, right: object) -> bool:
 
 def _check_choice(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
     choices = schema.get("enum")
+    if isinstance(choices, list) or "const" in schema:
+        # Each comparison may go through the whole of a list or an object.
+        compared = _count_nodes(value) * (1 + len(_list(choices)))
+        place.root.spend(compared // _CHEAP_STEPS)
     if isinstance(choices, list) and not any(_is_same(value, choice) for choice in choices):
-        shown = ", ".join(repr(choice) for choice in choices[:20])
+        shown = ", ".join(_show(choice) for choice in choices[:20])
         found.append(f"{place.name()}: must be one of {shown}")
     if "const" in schema and not _is_same(value, schema["const"]):
-        found.append(f"{place.name()}: must be {schema['const']!r}")
+        found.append(f"{place.name()}: must be {_show(schema['const'])}")
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+
+
+def _show(choice: object) -> str:
+    return _SHORT.repr(choice)
 
 
 def _check_combined(value: object, schema: JsonObject, place: _Place, found: list[str]) -> None:
@@ -230,8 +293,10 @@ def _check_object(
 ) -> None:
     known = schema.get("properties")
     known = known if isinstance(known, dict) else {}
-    for name in _list(schema.get("required")):
-        if name not in value:
+    required = _list(schema.get("required"))
+    place.root.spend((len(required) + len(value)) // _CHEAP_STEPS)
+    for name in required:
+        if name not in value and len(found) < MAX_PROBLEMS:
             found.append(f"{place.at(f'.{name}').name()}: is missing")
     for name, item in value.items():
         if name in known:
@@ -250,6 +315,7 @@ def _check_object(
 
 def _check_array(value: list[Any], schema: JsonObject, place: _Place, found: list[str]) -> None:
     first = _list(schema.get("prefixItems"))
+    place.root.spend(len(value) // _CHEAP_STEPS)
     for index, item in enumerate(value):
         if len(found) >= MAX_PROBLEMS:
             return
@@ -262,6 +328,7 @@ def _check_array(value: list[Any], schema: JsonObject, place: _Place, found: lis
     if len(value) > _read_number(schema, "maxItems", float("inf")):
         found.append(f"{place.name()}: has too many items")
     if schema.get("uniqueItems") is True:
+        place.root.spend(_count_nodes(value) // 4)
         seen = {encode_canonical_json(item) for item in value}
         if len(seen) != len(value):
             found.append(f"{place.name()}: has equal items")
@@ -274,21 +341,12 @@ def _check_text(value: str, schema: JsonObject, place: _Place, found: list[str])
         found.append(f"{place.name()}: is too long")
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and len(pattern) <= 500 and len(value) <= 1000:
-        matching = _find_matching(pattern)
-        if matching is not None and not matching.isinstance_python(value):
+        matching = place.root.find_pattern(pattern)
+        if matching is None:
+            return
+        place.root.spend(matching.size * len(value) // _STATES_PER_STEP)
+        if not matching.matches(value):
             found.append(f"{place.name()}: must match {pattern}")
-
-
-@functools.lru_cache(maxsize=256)
-def _find_matching(pattern: str) -> SchemaValidator | None:
-    """Return what matches a pattern, `None` for one that cannot be matched safely.
-
-    Not Python's `re`: a model may be talked into a text with which a bad pattern never ends.
-    """
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-    except SchemaError:
-        return None
 
 
 def _check_number(value: float, schema: JsonObject, place: _Place, found: list[str]) -> None:

@@ -61,6 +61,55 @@ async def find_local_servers(
     return [server for server in found if server is not None]
 
 
+async def find_context_window(
+    base_url: str, model: str, *, timeout_s: float = 10 * PROBE_TIMEOUT_S
+) -> int:
+    """Return how many tokens a local server takes for a model; 0 where it does not say.
+
+    llama.cpp, LM Studio and Ollama each say it in a place of their own: what a model was trained
+    with matters less than what its server was started with.
+    """
+    import aiohttp  # noqa: PLC0415 - see above
+
+    root = base_url.rstrip("/").removesuffix("/v1")
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            aiohttp.ClientSession(trust_env=False) as session,
+        ):
+            for path in ("/props", "/api/v0/models", "/api/ps"):
+                body, _ = await _get(session, root + path)
+                found = read_window(body, model)
+                if found:
+                    return found
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+        return 0
+    return 0
+
+
+def read_window(body: object, model: str) -> int:
+    """Return the window that one of these answers names for a model, or 0."""
+    if not isinstance(body, dict):
+        return 0
+    settings = body.get("default_generation_settings")
+    if isinstance(settings, dict):
+        return _read_count(settings.get("n_ctx"))
+    for entry in [*_list_entries(body.get("data")), *_list_entries(body.get("models"))]:
+        if model in (entry.get("id"), entry.get("name"), entry.get("model")):
+            loaded = _read_count(entry.get("loaded_context_length"))
+            return loaded or _read_count(entry.get("context_length"))
+    return 0
+
+
+def _list_entries(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _read_count(value: object) -> int:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_count and isinstance(value, int) and value > 0 else 0
+
+
 def chat_models(names: list[str]) -> tuple[str, ...]:
     """Return the names without models that cannot chat, in order."""
     return tuple(

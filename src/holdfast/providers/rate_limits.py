@@ -32,7 +32,7 @@ from holdfast.providers.rate_rules import (
     check_rules,
     list_charges,
 )
-from holdfast.providers.rate_store import LimitsStore, RateStore, Shortage
+from holdfast.providers.rate_store import RateStore, Shortage, WindowRateStore
 
 OnExhausted: TypeAlias = Literal["wait", "refuse"]
 _NAP_S = 1.0
@@ -85,7 +85,7 @@ class RateLimiter:
         self.rules = check_rules(rules)
         self.on_exhausted: OnExhausted = on_exhausted
         self.max_wait_s = max_wait_s
-        self._store: RateStore = store if store is not None else LimitsStore(clock=clock)
+        self._store: RateStore = store if store is not None else WindowRateStore(clock=clock)
         self._clock = clock
         self._sleep = sleep
         self._waiting: list[_Ticket] = []

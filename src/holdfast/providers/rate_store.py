@@ -1,4 +1,4 @@
-"""Where the histories of rate rules are kept: `limits`, on our clock, in this process.
+"""Where the histories of rate rules are kept: moving windows, on our clock, in this process.
 
 `RateStore` is the seam; behind it `open_rate_store` also puts a Redis that processes share.
 """
@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
-from limits import RateLimitItemPerSecond
-from limits.aio.storage import MovingWindowSupport, Storage
-from limits.aio.strategies import MovingWindowRateLimiter
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import ConfigError, MissingExtra
@@ -57,17 +54,20 @@ class _Entry:
 
 
 class _Window:
-    """The charges of the last `expiry` seconds, oldest first, and their sum."""
+    """The charges of the last `length_s` seconds, oldest first, and their sum.
 
-    __slots__ = ("entries", "expiry", "held")
+    An entry counts from its moment until exactly `length_s` later.
+    """
 
-    def __init__(self, expiry: int) -> None:
-        self.expiry = expiry
+    __slots__ = ("entries", "held", "length_s")
+
+    def __init__(self, length_s: float) -> None:
+        self.length_s = length_s
         self.entries: deque[_Entry] = deque()
         self.held = 0
 
     def forget(self, now: float) -> None:
-        while self.entries and self.entries[0].at + self.expiry <= now:
+        while self.entries and self.entries[0].at + self.length_s <= now:
             self.held -= self.entries.popleft().amount
 
     def add(self, now: float, amount: int) -> None:
@@ -77,71 +77,73 @@ class _Window:
         else:
             self.entries.append(_Entry(now, amount))
 
-
-class WindowStorage(Storage, MovingWindowSupport):
-    """Moving windows in memory, for `limits`, on a clock that tests can move.
-
-    The memory storage of `limits` reads the wall clock and keeps one object per unit,
-    thousands per call when tokens are counted. Here a call is one entry. An entry
-    counts from its moment until exactly `expiry` seconds later.
-    """
-
-    STORAGE_SCHEME = ["async+holdfast"]
-
-    def __init__(self, uri: str | None = None, *, clock: Clock = SYSTEM) -> None:
-        """Start with no history."""
-        super().__init__(uri)
-        self._clock = clock
-        self._windows: dict[str, _Window] = {}
-        self._acquired = 0
-
-    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Charge `amount` if it fits."""
-        window, now = self._compute_window(key, expiry)
-        if window.held + amount > limit:
-            return False
-        window.add(now, amount)
-        self._acquired += 1
-        if self._acquired % _SWEEP_EVERY == 0:
-            self._sweep(now)
-        return True
-
-    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Return since when the window counts, and what it holds."""
-        window, now = self._compute_window(key, expiry)
-        return (window.entries[0].at if window.entries else now), window.held
-
-    def wait_s(self, key: str, limit: int, expiry: int, amount: int) -> float:
-        """Return how long it takes until `amount` fits, if no other process comes."""
-        window, now = self._compute_window(key, expiry)
-        excess = window.held + amount - limit
-        for entry in window.entries:
-            if excess <= 0:
-                break
+    def find_wait(self, now: float, excess: int) -> float:
+        """Return how long it takes until `excess` has left, if no other charge comes."""
+        for entry in self.entries:
             excess -= entry.amount
             if excess <= 0:
-                return entry.at + expiry - now
+                return entry.at + self.length_s - now
         return 0.0
 
-    def correct(self, key: str, expiry: int, at: float, difference: int) -> None:
+    def correct(self, now: float, at: float, difference: int) -> None:
         """Change the newest charge not after `at`; beyond an ended window, add to now."""
-        window, now = self._compute_window(key, expiry)
-        for entry in reversed(window.entries):
+        for entry in reversed(self.entries):
             if entry.at <= at:
                 change = max(difference, -entry.amount)
                 entry.amount += change
-                window.held += change
+                self.held += change
                 return
         if difference > 0:
-            window.add(now, difference)
+            self.add(now, difference)
 
-    def _compute_window(self, key: str, expiry: int) -> tuple[_Window, float]:
-        now = self._clock.monotonic()
+
+class WindowRateStore:
+    """Histories in this process, charged all or nothing.
+
+    A call is one entry, however many tokens it counts. Nothing in here ever waits, so that
+    a plain lock makes a charge atomic for all threads and loops.
+    """
+
+    def __init__(self, *, clock: Clock = SYSTEM) -> None:
+        """Start with no history."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, int], _Window] = {}
+        self._charged = 0
+
+    async def charge(self, charges: Sequence[RateCharge]) -> Shortage | float:
+        """Test every charge, and only if all fit charge every one."""
+        with self._lock:
+            now = self._clock.monotonic()
+            found = [(charge, self._find_window(charge, now)) for charge in charges]
+            for charge, window in found:
+                excess = window.held + charge.amount - charge.limit
+                if excess > 0:
+                    return Shortage(charge=charge, wait_s=window.find_wait(now, excess))
+            for charge, window in found:
+                window.add(now, charge.amount)
+                self._charged += 1
+                if self._charged % _SWEEP_EVERY == 0:
+                    self._sweep(now)
+            return now
+
+    async def correct(self, charge: RateCharge, *, at: float, difference: int) -> None:
+        """Replace what was expected by what was used."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._find_window(charge, now).correct(now, at, difference)
+
+    async def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
+    def _find_window(self, charge: RateCharge, now: float) -> _Window:
+        length_s = charge.rule.window_seconds
+        key = charge.key, length_s
         window = self._windows.get(key)
         if window is None:
-            window = self._windows[key] = _Window(expiry)
+            window = self._windows[key] = _Window(length_s)
         window.forget(now)
-        return window, now
+        return window
 
     def _sweep(self, now: float) -> None:
         """Drop the windows of those who have not called for a while."""
@@ -149,83 +151,6 @@ class WindowStorage(Storage, MovingWindowSupport):
             window.forget(now)
             if not window.entries:
                 del self._windows[key]
-
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        """Nothing here fails."""
-        return ValueError
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Add without a limit."""
-        window, now = self._compute_window(key, expiry)
-        window.add(now, amount)
-        return window.held
-
-    async def get(self, key: str) -> int:
-        """Return what a window holds."""
-        window = self._windows.get(key)
-        return self._compute_window(key, window.expiry)[0].held if window is not None else 0
-
-    async def get_expiry(self, key: str) -> float:
-        """Return when the newest entry of a window stops counting."""
-        window = self._windows.get(key)
-        if window is None or not window.entries:
-            return self._clock.monotonic()
-        return window.entries[-1].at + window.expiry
-
-    async def check(self) -> bool:
-        """Memory is always there."""
-        return True
-
-    async def reset(self) -> int | None:
-        """Forget everything."""
-        held = len(self._windows)
-        self._windows.clear()
-        return held
-
-    async def clear(self, key: str) -> None:
-        """Forget one window."""
-        self._windows.pop(key, None)
-
-
-class LimitsStore:
-    """Histories in this process, charged all or nothing.
-
-    Nothing in here ever waits, so that a plain lock makes a charge atomic for all threads
-    and loops.
-    """
-
-    def __init__(self, *, clock: Clock = SYSTEM) -> None:
-        """Start with no history."""
-        self._storage = WindowStorage(clock=clock)
-        self._limiter = MovingWindowRateLimiter(self._storage)
-        self._clock = clock
-        self._lock = threading.Lock()
-
-    async def charge(self, charges: Sequence[RateCharge]) -> Shortage | float:
-        """Test every charge, and only if all fit charge every one."""
-        with self._lock:
-            for charge in charges:
-                if not await self._limiter.test(_read_item(charge), charge.key, cost=charge.amount):
-                    return Shortage(charge=charge, wait_s=self._wait_s(charge))
-            for charge in charges:
-                await self._limiter.hit(_read_item(charge), charge.key, cost=charge.amount)
-            # Read under the lock: the newest entry up to this moment is ours.
-            return self._clock.monotonic()
-
-    async def correct(self, charge: RateCharge, *, at: float, difference: int) -> None:
-        """Replace what was expected by what was used."""
-        item = _read_item(charge)
-        with self._lock:
-            self._storage.correct(item.key_for(charge.key), item.get_expiry(), at, difference)
-
-    async def close(self) -> None:
-        """Do nothing: memory needs no closing."""
-
-    def _wait_s(self, charge: RateCharge) -> float:
-        item = _read_item(charge)
-        key = item.key_for(charge.key)
-        return self._storage.wait_s(key, item.amount, item.get_expiry(), charge.amount)
 
 
 def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
@@ -238,7 +163,7 @@ def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
         MissingExtra: the extra `redis` is not installed.
     """
     if not uri:
-        return LimitsStore(clock=clock)
+        return WindowRateStore(clock=clock)
     address = uri.removeprefix("async+")
     scheme = address.partition("://")[0]
     if scheme not in _REDIS:
@@ -253,7 +178,3 @@ def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
             what="A shared store of rate rules", package="redis", extra="redis"
         ) from error
     return RedisRateStore(address)
-
-
-def _read_item(charge: RateCharge) -> RateLimitItemPerSecond:
-    return RateLimitItemPerSecond(charge.limit, charge.rule.window_seconds, "holdfast")

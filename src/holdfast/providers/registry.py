@@ -25,7 +25,7 @@ from holdfast.private_files import PrivateJsonFile
 from holdfast.providers.address import strip_address
 from holdfast.providers.config import ProviderConfig, looks_like_secret, make_config
 from holdfast.providers.endpoint_memory import FILE_NAME as MEMORY_FILE
-from holdfast.providers.endpoint_memory import EndpointMemory
+from holdfast.providers.endpoint_memory import EndpointMemory, SchemaWay
 from holdfast.providers.model import Model, ModelInfo
 from holdfast.providers.presets import list_presets
 from holdfast.providers.wire.endpoint import Api, Endpoint
@@ -100,7 +100,9 @@ class ProviderRegistry:
         self._force_chat = force_chat
         self._clock = clock
         self._added = _File(version=_VERSION)
-        self.memory = EndpointMemory(state_dir / MEMORY_FILE if state_dir is not None else None)
+        self.memory = EndpointMemory(
+            state_dir / MEMORY_FILE if state_dir is not None else None, clock=clock
+        )
         self.transport = HttpTransport()
 
     async def list_providers(self) -> list[ProviderConfig]:
@@ -254,16 +256,20 @@ class ProviderRegistry:
             )
         opened = self._open(config, name)
         mode = config.choose_tool_mode(name)
+        is_vendors_own = not config.is_http or (
+            not config.is_local and list_presets().get(config.name) == config
+        )
+        if not is_vendors_own:
+            # Any server may be there, and some take a schema without obeying it.
+            opened = self._make_structured(config, opened)
         if mode is None and config.is_http:
             place = self.endpoint(config).shown_url
             if config.is_local:
-                from holdfast.providers.tool_probe import ProbedToolModel  # noqa: PLC0415 - see above
-
-                return ProbedToolModel(opened, self.memory, place)
+                return self._make_probed(config, opened, place)
             # What `providers test --tools` found out; else a server that is not the vendor's
             # own may have any model, and some write their calls as text.
-            is_vendors_own = list_presets().get(config.name) == config
-            mode = self.memory.tool_mode(place, name) or (None if is_vendors_own else "native")
+            known = self.memory.tool_mode(place, name, even_old=True)
+            mode = known or (None if is_vendors_own else "native")
         if mode is None:
             return opened
         from holdfast.providers.tool_modes import ToolModeModel  # noqa: PLC0415 - see above
@@ -287,6 +293,7 @@ class ProviderRegistry:
             timeouts=config.timeouts.make_wire_timeouts(),
             reasoning_back=config.reasoning_back,
             max_tokens_field=config.max_tokens_field,
+            prompt_cache=config.prompt_cache,
         )
 
     async def find_endpoint_at(self, base_url: str, *, name: str) -> Endpoint:
@@ -386,6 +393,26 @@ class ProviderRegistry:
             clock=self._clock,
             counter=counter,
         )
+
+    def _make_structured(self, config: ProviderConfig, model: Model) -> Model:
+        from holdfast.providers.structured import StructuredOutputModel  # noqa: PLC0415 - see above
+        from holdfast.providers.wire import ResponsesOrChat  # noqa: PLC0415 - see above
+
+        ways: dict[SchemaWay, Model] = {"chat": model}
+        if isinstance(model, ResponsesOrChat):
+            ways = {"chat": model.choose_api("chat")}
+            if not self._force_chat:
+                ways = {"responses": model, **ways}
+        place = self.endpoint(config).shown_url
+        return StructuredOutputModel(model, ways, self.memory, place)
+
+    def _make_probed(self, config: ProviderConfig, model: Model, place: str) -> Model:
+        from holdfast.providers.probe import find_context_window  # noqa: PLC0415 - see above
+        from holdfast.providers.tool_probe import ProbedToolModel  # noqa: PLC0415 - see above
+
+        # What the user says of the window is not asked of the server.
+        find = find_context_window if config.context_window is None else None
+        return ProbedToolModel(model, self.memory, place, find_window=find)
 
     def _require_key(self, config: ProviderConfig) -> None:
         if config.is_key_required and not self.has_key(config):

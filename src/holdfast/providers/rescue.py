@@ -104,6 +104,25 @@ def without_thoughts(text: str) -> str:
     return _THOUGHT.sub("", text, count=1)
 
 
+def find_json(text: str) -> object:
+    """Return the JSON that a text is, or the only one among its words; raises ValueError."""
+    said = without_thoughts(text)
+    try:
+        return parse_value(_strip_fence(said))
+    except ValueError:
+        found = list_embedded_values(said)
+        if len(found) != 1:
+            raise
+        return found[0]
+
+
+def _strip_fence(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and "\n" in stripped:
+        return stripped.partition("\n")[2].removesuffix("```").strip()
+    return stripped
+
+
 def list_embedded_values(text: str) -> list[object]:
     """Return the JSON values among the words of a text: fenced ones, else bare objects."""
     if len(text) > MAX_TEXT:

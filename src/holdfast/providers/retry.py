@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -38,10 +38,6 @@ from holdfast.providers.model import (
     iterate_layers,
 )
 
-# stamina takes 30 ms to load; it is, with the first call that has to be tried again.
-if TYPE_CHECKING:
-    import stamina.instrumentation
-
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often and how long to try.
@@ -69,7 +65,22 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(detail="The times of a retry policy are finite and not negative.")
 
 
-_POLICY = RetryPolicy()
+_default = RetryPolicy()
+
+
+@contextmanager
+def use_retry_policy(policy: RetryPolicy) -> Iterator[None]:
+    """Let models that were given no policy of their own follow this one inside the block.
+
+    It holds for the whole process: for tests, which should not wait, and for programs that
+    want other bounds everywhere.
+    """
+    global _default
+    before, _default = _default, policy
+    try:
+        yield
+    finally:
+        _default = before
 
 
 def is_transient(error: LLMError) -> bool:
@@ -106,8 +117,7 @@ class RetryingModel(ModelWrapper):
     After `Finished` nothing is retried. Errors that are no passing `LLMError` (our own
     rate rules, a cancelled task, bugs) pass through untouched.
 
-    stamina counts the attempts, waits, and can be switched off or into its test mode as
-    always. With a `sleep` of one's own the waiting is done there instead.
+    Without a `policy` of its own the one of `use_retry_policy` holds, or the default.
 
     Raises:
         UsageError: the model inside already retries; two layers would multiply.
@@ -117,10 +127,10 @@ class RetryingModel(ModelWrapper):
         self,
         inner: Model,
         *,
-        policy: RetryPolicy = _POLICY,
+        policy: RetryPolicy | None = None,
         on_event: EventObserver = ignore_event,
         clock: Clock = SYSTEM,
-        sleep: Sleep | None = None,
+        sleep: Sleep = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Wrap a model that does not retry by itself."""
@@ -129,62 +139,41 @@ class RetryingModel(ModelWrapper):
                 detail="This model already retries; a second layer would multiply the attempts."
             )
         super().__init__(inner)
-        self.policy = policy
+        self._own_policy = policy
         self._on_event = on_event
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
 
+    @property
+    def policy(self) -> RetryPolicy:
+        """The bounds that hold now."""
+        return self._own_policy if self._own_policy is not None else _default
+
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, and ask again after a transient failure; see the class for what is promised."""
         begun = self._clock.monotonic()
         is_shown = is_finished = False
-        # The first attempt goes without stamina: nearly all calls need no machinery.
-        try:
-            async with OpenedStream(self.inner, request, deltas) as first:
-                async for delta in first:
-                    is_shown, is_finished = True, isinstance(delta, Finished)
-                    yield delta
-            return
-        except LLMError as error:
-            if is_finished or not is_transient(error):
-                raise
-            failure = error
-        import stamina  # noqa: PLC0415 - see above
-
-        _keep_stamina_quiet()
-        pace = _Pace(self, begun)
-        async for attempt in stamina.retry_context(
-            on=pace.decide,
-            attempts=self.policy.attempts,
-            timeout=None,
-            wait_initial=self.policy.wait_initial_s,
-            wait_max=self.policy.wait_max_s,
-            wait_jitter=0.0,
-            wait_exp_base=self.policy.wait_base,
-        ):
-            pace.number, pace.backoff_s = attempt.num, attempt.next_wait
-            if attempt.num > 1:
-                if self._sleep is not None and pace.wait_s > 0:
-                    await self._sleep(pace.wait_s)
-                if is_shown and deltas:
-                    info = self.inner.info
-                    yield Restarted(failure.code, info.provider, info.model)
-                is_shown = False
-                try:
-                    async with OpenedStream(self.inner, request, deltas) as again:
-                        async for delta in again:
-                            is_shown, is_finished = True, isinstance(delta, Finished)
-                            yield delta
-                    return
-                except LLMError as error:
-                    if is_finished:
-                        raise
-                    failure = error
-            # stamina is told of failures only; a yield inside its block would hand it
-            # the closing of this generator and cancellations too.
-            with attempt:
-                raise failure
+        attempt = 1
+        while True:
+            try:
+                async with OpenedStream(self.inner, request, deltas) as opened:
+                    async for delta in opened:
+                        is_shown, is_finished = True, isinstance(delta, Finished)
+                        yield delta
+                return
+            except LLMError as error:
+                wait_s = None if is_finished else self._find_wait(error, attempt, begun)
+                if wait_s is None:
+                    raise
+                attempt += 1
+                self._report(attempt, wait_s, error)
+                code = error.code
+            if wait_s > 0:
+                await self._sleep(wait_s)
+            if is_shown and deltas:
+                yield Restarted(code, self.inner.info.provider, self.inner.info.model)
+            is_shown = False
 
     def _report(self, attempt: int, wait_s: float, failure: LLMError) -> None:
         info = self.inner.info
@@ -203,67 +192,17 @@ class RetryingModel(ModelWrapper):
             )
         )
 
-    def _wait_s(self, error: LLMError, backoff_s: float, begun: float) -> float | None:
-        """Return how long to wait for another attempt, or nothing if there is no time for it."""
+    def _find_wait(self, error: LLMError, attempt: int, begun: float) -> float | None:
+        """Return how long to wait for another attempt, None if there is to be none."""
         policy = self.policy
+        if attempt >= policy.attempts or not is_transient(error):
+            return None
+        try:
+            backoff_s = policy.wait_initial_s * policy.wait_base ** (attempt - 1)
+        except OverflowError:
+            backoff_s = policy.wait_max_s
         wait_s = min(backoff_s + self._jitter(0.0, policy.wait_jitter_s), policy.wait_max_s)
         wait_s = max(wait_s, retry_after_s(error) or 0.0)
         if self._clock.monotonic() - begun + wait_s > policy.total_s:
             return None
         return wait_s
-
-
-def _keep_stamina_quiet() -> None:
-    """Let stamina's own hooks log the retries of others; ours are events, not lines on stdout.
-
-    Hooks that the application has set hear of all.
-    """
-    import stamina.instrumentation  # noqa: PLC0415 - see above
-
-    hooks = stamina.instrumentation.get_on_retry_hooks()
-    if any(_is_staminas(hook) for hook in hooks):
-        stamina.instrumentation.set_on_retry_hooks(
-            [_ForOthers(hook) if _is_staminas(hook) else hook for hook in hooks]
-        )
-
-
-def _is_staminas(hook: object) -> bool:
-    return str(getattr(hook, "__module__", "")).startswith("stamina")
-
-
-class _ForOthers:
-    """A hook of stamina's that does not hear of our retries."""
-
-    def __init__(self, hook: stamina.instrumentation.RetryHook) -> None:
-        self._hook = hook
-
-    def __call__(
-        self, details: stamina.instrumentation.RetryDetails
-    ) -> contextlib.AbstractContextManager[None] | None:
-        return None if isinstance(details.caused_by, LLMError) else self._hook(details)
-
-
-class _Pace:
-    """Tells stamina whether there is another attempt, and how long to wait for it."""
-
-    def __init__(self, model: RetryingModel, begun: float) -> None:
-        self._model = model
-        self._begun = begun
-        self.number = 1
-        self.backoff_s = 0.0
-        self.wait_s = 0.0
-
-    def decide(self, error: Exception) -> bool | float:
-        if not isinstance(error, LLMError) or not is_transient(error):
-            return False
-        import stamina  # noqa: PLC0415 - see above
-
-        # In its test mode stamina itself counts and never waits.
-        is_last = not stamina.is_testing() and self.number >= self._model.policy.attempts
-        wait_s = self._model._wait_s(error, self.backoff_s, self._begun)
-        if is_last or wait_s is None:
-            return False
-        self.wait_s = 0.0 if stamina.is_testing() else wait_s
-        self._model._report(self.number + 1, self.wait_s, error)
-        # The caller that brought a sleep waits there; stamina then has nothing to wait for.
-        return self.wait_s if self._model._sleep is None else 0.0

@@ -12,6 +12,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import LLMProtocolError, LLMToolCallMissing
 from holdfast.ids import make_id
 from holdfast.messages import Message, Part, TextPart, TokenUsage, ToolPart, ToolSpec
+from holdfast.providers.claims import find_claimed_tool
 from holdfast.providers.json_schema import list_problems
 from holdfast.providers.model import (
     Delta,
@@ -28,15 +29,17 @@ from holdfast.providers.model import (
 )
 from holdfast.providers.rescue import (
     RescuedCall,
-    list_embedded_values,
+    find_json,
     looks_like_call,
-    parse_value,
     rescue_calls,
     without_thoughts,
 )
+from holdfast.providers.short_tools import shorten_tools
 from holdfast.providers.tool_prompt import must_call, rewrite, select_allowed_tools
 
 MAX_CORRECTIONS = 2
+CLAIMED = "claimed_not_called"
+"""In the metadata of an answer: the tool that it says was used, though none was called."""
 
 
 class _Reading(NamedTuple):
@@ -44,6 +47,8 @@ class _Reading(NamedTuple):
 
     message: Message
     complaint: str = ""
+    claimed: str = ""
+    """The tool that it says was used, though it was not."""
 
 
 class ToolModeModel(ModelWrapper):
@@ -52,31 +57,43 @@ class ToolModeModel(ModelWrapper):
     `native` passes tools through; `json_schema` makes the answer's schema demand a call;
     `prompted` asks in words, with an example. In every mode a call that came as text is
     rescued, its name and arguments are checked, and a call that was demanded but did not
-    come is asked for again, with what was wrong, at most `max_corrections` times.
+    come is asked for again, with what was wrong, at most `max_corrections` times. An answer
+    that only says that a tool was used is asked about once, then marked (`CLAIMED`). In a
+    small window, tools are said in few words, and only those that matter.
 
     Raises:
         LLMToolCallMissing: (from `stream`) the demanded call never came.
     """
 
     def __init__(
-        self, model: Model, mode: ToolMode, *, max_corrections: int = MAX_CORRECTIONS
+        self,
+        model: Model,
+        mode: ToolMode,
+        *,
+        max_corrections: int = MAX_CORRECTIONS,
+        window: int = 0,
     ) -> None:
-        """Wrap a model; it is closed together with this one."""
+        """Wrap a model, which is closed with this one; `window` is what its server really takes."""
         super().__init__(model)
+        self._window = window
         self._mode: ToolMode = mode
         self._max_corrections = max_corrections
 
     @property
     def info(self) -> ModelInfo:
         """What is known about the wrapped model, with this tool mode."""
-        return msgspec.structs.replace(self.inner.info, tool_mode=self._mode)
+        info = self.inner.info
+        window = min(self._window or info.context_window, info.context_window)
+        return msgspec.structs.replace(info, tool_mode=self._mode, context_window=window)
 
     def count_tokens(self, request: ModelRequest) -> int:
         """Count what will really be sent: instructions and texts instead of tools."""
-        return self.inner.count_tokens(self._prepare(request))
+        short = shorten_tools(request, self.info.context_window)
+        return self.inner.count_tokens(self._prepare(short))
 
     async def stream(self, request: ModelRequest, *, deltas: bool = True) -> AsyncIterator[Delta]:
         """Ask, read the calls out of the answer, and correct the model where needed."""
+        request = shorten_tools(request, self.info.context_window)
         prepared = self._prepare(request)
         if not request.tools and (self._mode == "native" or request.output_schema is None):
             async with OpenedStream(self.inner, prepared, deltas) as plain:
@@ -86,6 +103,7 @@ class ToolModeModel(ModelWrapper):
         is_strict = must_call(request)
         spent: TokenUsage | None = None
         complaint = ""
+        has_asked = False
         for attempt in range(1 + self._max_corrections):
             # What may be taken back is not shown: neither demanded calls nor corrections.
             is_shown = deltas and attempt == 0 and not is_strict and self._mode != "json_schema"
@@ -97,11 +115,16 @@ class ToolModeModel(ModelWrapper):
             if finished is None:
                 raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
             reading = self._read(request, finished.message)
+            if reading.claimed and not has_asked and attempt < self._max_corrections:
+                has_asked = True
+                reading = reading._replace(complaint=_ask_about(reading.claimed))
+            elif reading.claimed:
+                reading = reading._replace(message=_mark_claim(reading))
             used = finished.message.usage
             # Nothing reported is not nothing used: it is estimated above.
             spent = used if spent is None else spent + (used or TokenUsage())
             complaint = reading.complaint
-            is_changed = reading.message is not finished.message
+            is_changed = reading.message.parts is not finished.message.parts
             if gate.has_shown and (complaint or is_changed):
                 # The listener saw a text that is not the answer.
                 yield Restarted(LLMToolCallMissing.code, self.info.provider, self.info.model)
@@ -153,9 +176,13 @@ class ToolModeModel(ModelWrapper):
             return _Reading(_with_calls(message, calls), _describe_problems(calls))
         if must_call(request):
             return _Reading(message, "no tool was called, but one must be called now")
-        if self._mode == "native":
-            return _Reading(message)
-        return _with_answer(message, request.output_schema, has_tools=bool(tools))
+        reading = _Reading(message)
+        if self._mode != "native":
+            reading = _with_answer(message, request.output_schema, has_tools=bool(tools))
+        if reading.complaint or request.output_schema is not None:
+            return reading
+        claimed = find_claimed_tool(reading.message.text, tools, request.messages)
+        return reading._replace(claimed=claimed or "")
 
 
 class _Gate:
@@ -199,7 +226,7 @@ def _with_calls(message: Message, calls: list[RescuedCall]) -> Message:
 def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool) -> _Reading:
     """Unwrap `{"answer": …}`; check it where a schema was asked for."""
     try:
-        value = _find_json(message.text)
+        value = find_json(message.text)
     except ValueError:
         is_meant = schema is not None or without_thoughts(message.text).lstrip().startswith("{")
         return _Reading(message, "it is no valid JSON" if is_meant else "")
@@ -216,23 +243,13 @@ def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool
     return _Reading(msgspec.structs.replace(message, parts=(*kept, TextPart(text=text))))
 
 
-def _find_json(text: str) -> object:
-    """Return the JSON that a text is, or the only one among its words."""
-    said = without_thoughts(text)
-    try:
-        return parse_value(_strip_fence(said))
-    except ValueError:
-        found = list_embedded_values(said)
-        if len(found) != 1:
-            raise
-        return found[0]
+def _ask_about(tool: str) -> str:
+    return f"it says that {tool} was used, but no tool was called; call it now, or answer without"
 
 
-def _strip_fence(text: str) -> str:
-    stripped = text.strip()
-    if stripped.startswith("```") and "\n" in stripped:
-        return stripped.partition("\n")[2].removesuffix("```").strip()
-    return stripped
+def _mark_claim(reading: _Reading) -> Message:
+    metadata = {**reading.message.metadata, CLAIMED: reading.claimed}
+    return msgspec.structs.replace(reading.message, metadata=metadata)
 
 
 def _describe_problems(calls: list[RescuedCall]) -> str:

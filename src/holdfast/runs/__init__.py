@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from holdfast.runs.children import list_runs_below_session as list_runs_below_session
     from holdfast.runs.confinement import Confinement as Confinement
     from holdfast.runs.confinement import select_visible_tools as select_visible_tools
+    from holdfast.runs.files import LOCAL_USER as LOCAL_USER
+    from holdfast.runs.files import MessageFiles as MessageFiles
+    from holdfast.runs.files import OpensArtifacts as OpensArtifacts
+    from holdfast.runs.files import make_session_actor as make_session_actor
     from holdfast.runs.history import make_history_tool as make_history_tool
     from holdfast.runs.hook_files import ConfinedScripts as ConfinedScripts
     from holdfast.runs.hook_files import HookFile as HookFile
@@ -55,6 +59,7 @@ else:
             "children": "CHILDREN ChildRun list_children_of list_runs_below list_runs_below_session",
             "tools": "compact plan_tools",
             "lineage": "make_starter_options LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above list_below derive_call_lineage read_lineage locate_run refresh_ancestor_rules",
+            "files": "LOCAL_USER MessageFiles OpensArtifacts make_session_actor",
             "history": "make_history_tool",
             "confinement": "Confinement select_visible_tools",
             "streaming": "StartedRun StreamItem stream_model",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.agents import is_named
-from holdfast.errors import UsageError
+from holdfast.errors import PermissionDenied, UsageError
 from holdfast.policy import Budget, PolicyBundle, PolicyStore, Rights, RuleSet
 from holdfast.settings import UnvouchedSettings
 from holdfast.tools import (
@@ -52,11 +52,17 @@ class Confinement:
     `hidden` are absolute paths that neither file tools nor commands may see, such as the state
     directory; `read_only` are those that they must never write, such as the policies themselves,
     and `unvouched` watches over those of them that are missing.
+
+    `home`, if there is one, is the only directory in which sessions may work, and besides it only
+    what is `lent` can be granted. That holds for tenants, who are strangers to this machine. None
+    below it will do: a command could put a link to elsewhere in its place at the last moment.
     """
 
     policies: PolicyStore = field(default_factory=_make_no_policies)
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    home: str = ""
+    lent: tuple[str, ...] = ()
     unvouched: UnvouchedSettings | None = None
     http: HttpClient = field(default_factory=lambda: SafeHttpClient(_EMPTY.network_rules))
     _limits: dict[str, tuple[PolicyBundle, tuple[Budget, Budget]]] = field(
@@ -83,7 +89,9 @@ class Confinement:
 
         Raises:
             UsageError: it is missing, no directory, or the root of the file system.
+            PermissionDenied: sessions may work in another one only.
         """
+        self.check_home(directory)
         try:
             seen = os.stat(directory)
         except (OSError, ValueError):
@@ -93,21 +101,43 @@ class Confinement:
             self.workspace(directory)
             raise UsageError(detail="The root of the file system cannot be a workspace.")
 
+    def check_home(self, directory: str | os.PathLike[str]) -> None:
+        """Return if sessions may work in a directory.
+
+        Raises:
+            PermissionDenied: they may work in another one only.
+        """
+        if self.home and os.path.realpath(directory) != os.path.realpath(self.home):
+            raise PermissionDenied(
+                permission="read",
+                target=os.fspath(directory),
+                because="sessions of a tenant work in its own workspace",
+            )
+
     def workspace(self, directory: str) -> Workspace:
-        """Open a directory under the policies' path rules."""
+        """Open a directory under the policies' path rules; raises as `check_directory`."""
+        self.check_home(directory)
         bundle = self.policies.bundle
         known = self._rules.get(directory)
         if known is None or known[0] is not bundle:
             if len(self._rules) >= _MOST_LIMITS:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._make_rules_for(bundle, directory))
-        hidden, read_only = self._real_paths
-        return Workspace(directory, rules=known[1], hidden=hidden, read_only=read_only)
+        hidden, read_only, lent = self._real_paths
+        return Workspace(
+            directory,
+            rules=known[1],
+            hidden=hidden,
+            read_only=read_only,
+            within=lent if self.home else None,
+            writes=self.unvouched.writes if self.unvouched is not None else None,
+        )
 
     @functools.cached_property
-    def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        hidden = tuple(map(os.path.realpath, self.hidden))
-        return hidden, tuple(map(os.path.realpath, self.read_only))
+    def _real_paths(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        hidden, read_only = tuple(map(os.path.realpath, self.hidden)), self.read_only
+        lent = tuple(map(os.path.realpath, self.lent))
+        return hidden, tuple(map(os.path.realpath, read_only)), lent
 
     def _make_rules_for(self, bundle: PolicyBundle, directory: str) -> PathRules:
         paths = bundle.paths

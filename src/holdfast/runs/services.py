@@ -17,6 +17,7 @@ from holdfast.context import ContextBuilder
 from holdfast.messages import ToolPart
 from holdfast.policy import NO_BUDGET, ApprovalTerms, Budget, Rights, Share
 from holdfast.runs.confinement import Confinement
+from holdfast.runs.files import MessageFiles
 from holdfast.runs.instrumentation import Instrumentation
 from holdfast.runs.spending import Budgets, Spending, read_session_budget
 from holdfast.sessions import Session, SessionManager
@@ -59,6 +60,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     skill_names: tuple[str, ...] | None = None
     before: Sequence[ToolPart] = ()
     given: tuple[str, ...] = GIVEN
+    deps: object = None
+    """What the application handed to the run; tools find it by its type."""
 
 
 class RunCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +98,8 @@ class RunServices(msgspec.Struct, frozen=True, kw_only=True):
     confinement: Confinement
     instrumentation: Instrumentation
     calls: OpensCalls
+    files: MessageFiles
+    """Where the files of messages are kept."""
     executor: RunExecutor
     """Who carries out runs that other runs start."""
     clock: Clock

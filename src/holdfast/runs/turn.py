@@ -24,8 +24,10 @@ from holdfast.agents import (
     KeptRequest,
     Listener,
     OutputType,
+    RunContext,
     find_handed_over_answer,
     hear_nothing,
+    write_instructions,
 )
 from holdfast.canonical import JsonObject
 from holdfast.context import (
@@ -38,9 +40,18 @@ from holdfast.context import (
 )
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
 from holdfast.ids import make_id
-from holdfast.messages import GrowingMessages, Message, Part, ToolPart, strip_session
+from holdfast.messages import (
+    FilePart,
+    GrowingMessages,
+    Message,
+    Part,
+    ToolPart,
+    has_file,
+    strip_session,
+)
 from holdfast.providers import CallEvents, Finished, Model, ModelRequest, close_stream, is_outage
 from holdfast.runs.confinement import select_visible_tools
+from holdfast.runs.files import SessionFiles
 from holdfast.runs.instrumentation import HookedContextBuilder
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
@@ -86,6 +97,7 @@ class AgentTurn:
         skills: Sequence[Skill] = (),
         listener: Listener = hear_nothing,
         options: JsonObject,
+        deps: object = None,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
@@ -100,6 +112,8 @@ class AgentTurn:
         self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
+        self._files: SessionFiles | None = None
+        self._deps = deps
         allowed = self._scope.skill_names
         if allowed is not None:
             skills = [skill for skill in skills if skill.name in allowed]
@@ -186,7 +200,7 @@ class AgentTurn:
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> Outcome:
         try:
-            if STATE_MARK in self._agent.prompt:
+            if self._agent.written or STATE_MARK in self._agent.prompt:
                 await self._render_prompt(session, at, spending)
             compactor = self._make_compactor(spending)
             calls = self._messages.last.tool_calls
@@ -245,10 +259,29 @@ class AgentTurn:
             await self._add(message, may_wait=True)
         return session
 
+    async def _write_prompt(self) -> Agent:
+        """Return the agent with the parts of its prompt that functions write for this turn."""
+        message = self._turn.request.message
+        context: RunContext[object] = RunContext(
+            deps=self._deps,
+            message=message.text if message is not None else "",
+            agent_name=self._agent.name,
+            session_id=self._session_id,
+            run_id=self._run_id,
+        )
+        named = copy.copy(self._agent)
+        execution = self._services.instrumentation.execution
+        named.written_text = await write_instructions(named.written, context, execution)
+        return named
+
     async def _render_prompt(
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> None:
-        """Put the values into the prompt that it names, as its tools would read them."""
+        """Complete the prompt: what functions write, and values of the state that it names."""
+        if self._agent.written:
+            self._agent = await self._write_prompt()
+        if STATE_MARK not in self._agent.prompt:
+            return
         self._calls = await self._open_calls(session, at, spending)
         context = self._calls.context
         named = copy.copy(self._agent)
@@ -280,6 +313,7 @@ class AgentTurn:
                 spending=spending,
                 skill_names=self._scope.skill_names,
                 before=self._list_calls_before() if turn.is_resumed else (),
+                deps=self._deps,
             )
         )
 
@@ -297,6 +331,8 @@ class AgentTurn:
         """Let messages that arrived meanwhile join the conversation; says whether any did."""
         sent = await self._turn.take_steering()
         self._messages.extend(sent)
+        if any(has_file(part) for message in sent for part in message.parts):
+            self._messages.has_files = True
         return bool(sent)
 
     def _make_compactor(self, spending: Spending | None) -> Compactor:
@@ -355,16 +391,21 @@ class AgentTurn:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
         self._session = smaller.session
-        self._messages = GrowingMessages((), smaller.messages)
+        has_files = self._messages.has_files
+        self._messages = GrowingMessages((), smaller.messages, has_files=has_files)
         self._was_compacted = True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
         context = await self._context.build_agent_context(
             session, self._agent, self._offered, self._skills, messages=messages
         )
+        shown = context.messages
+        if self._messages.has_files:
+            shown = await self._load_files(session, shown)
         return ModelRequest(
-            messages=context.messages,
+            messages=shown,
             system=context.system_prompt,
+            changing=len(self._agent.written_text),
             tools=context.tool_specs,
             temperature=self._agent.temperature,
             top_p=self._agent.top_p,
@@ -372,6 +413,12 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
+
+    async def _load_files(self, session: Session, shown: Sequence[Message]) -> Sequence[Message]:
+        """Put the contents of files into what the model is shown."""
+        if self._files is None:
+            self._files = self._services.files.open_for(session)
+        return await self._files.load(shown)
 
     async def _ask_within(self, request: ModelRequest, spending: Spending) -> tuple[ToolPart, ...]:
         """Reserve, ask, keep the answer, and settle."""
@@ -533,6 +580,8 @@ class AgentTurn:
                     part = msgspec.structs.replace(part, call_id=make_id("call"))
                 known.add(part.call_id)
                 calls += (part,)
+            elif isinstance(part, FilePart):
+                self._messages.has_files = True
             parts.append(part)
         is_answer = message.role == "assistant"
         named = msgspec.structs.replace(
@@ -556,7 +605,10 @@ class AgentTurn:
         last = self._messages.last
         parts: list[Part] = []
         for part in last.parts:
-            parts.append(done.get(part.call_id, part) if isinstance(part, ToolPart) else part)
+            if isinstance(part, ToolPart):
+                part = done.get(part.call_id, part)
+                self._messages.has_files = self._messages.has_files or bool(part.attachments)
+            parts.append(part)
         self._messages.replace_last(msgspec.structs.replace(last, parts=tuple(parts)))
 
     def _make_out_of_steps(self) -> BudgetExceeded:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
+    from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
-    from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.traces import SentTrace as SentTrace
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.undo import UndoReport as UndoReport
     from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
     from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
@@ -60,9 +61,9 @@ else:
             "models": "ReadyModel",
             "egress": "EgressService",
             "processes": "ProcessEnvironment",
+            "recorded_calls": "read_recorded_calls",
             "request_events": "DebugUsed",
             "run_kinds": "name_begun_session",
-            "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
@@ -70,6 +71,7 @@ else:
             "traces": "SentTrace",
             "transfer": "export_session import_session",
             "work_metrics": "WorkMetrics format_metrics",
+            "undo": "UndoReport",
             "workflows": "OnWait",
         },
     )

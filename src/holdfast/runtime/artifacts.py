@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
 from holdfast.journal import Journal, list_store_places
+from holdfast.runs import LOCAL_USER
 from holdfast.settings import Settings, list_secret_values
 
 if TYPE_CHECKING:
     from holdfast.artifacts import ArtifactActor, ArtifactServices, ArtifactStore, KeyRing
 
-LOCAL_USER = "local"
-"""A state directory belongs to one person."""
 _LOCKS = "artifact-locks"
 _LEAST_LINK_KEY = 32
 

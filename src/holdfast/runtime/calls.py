@@ -7,21 +7,25 @@ forgot something, and what one forgot was a hole.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from holdfast.artifacts import ArtifactActor, ArtifactStore
 from holdfast.clock import Clock
 from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
-from holdfast.runs import CallScope, Confinement, PropagatingApprover, RunCalls
-from holdfast.runtime.artifacts import LOCAL_USER
+from holdfast.runs import (
+    CallScope,
+    Confinement,
+    OpensArtifacts,
+    PropagatingApprover,
+    RunCalls,
+    make_session_actor,
+)
 from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment, RawNetworkCommands
-from holdfast.state import MOST_BYTES as MOST_STATE_BYTES
 from holdfast.state import (
     JournalStateStore,
+    LastChanges,
     ScopedState,
     StateEnvironment,
+    StateLimits,
     StateManager,
     StateOwner,
     StateScope,
@@ -49,21 +53,9 @@ from holdfast.tools import (
 
 _WORKFLOW = "workflow:"
 """What the name begins with under which a workflow stands in a path of agents."""
+_USUAL_LIMITS = StateLimits()
 _FIRST_FACTS = 3
 """Up to here a session has but its own beginning and that of its first run."""
-
-
-class OpensArtifacts(Protocol):
-    """Has the store of artifacts, opened when it is first needed."""
-
-    @property
-    def tenant(self) -> str:
-        """On whose account artifacts are kept."""
-        ...
-
-    async def opened(self) -> ArtifactStore:
-        """Return the store."""
-        ...
 
 
 class CallEnvironment:
@@ -79,7 +71,7 @@ class CallEnvironment:
         clock: Clock,
         *,
         tenant: str = "local",
-        most_state_bytes: int = MOST_STATE_BYTES,
+        state_limits: StateLimits = _USUAL_LIMITS,
     ) -> None:
         """Keep facts in this journal, and confine calls as the operator wants."""
         self._journal = journal
@@ -89,7 +81,8 @@ class CallEnvironment:
         self._egress = egress
         self._clock = clock
         self._tenant = tenant
-        self._most_state_bytes = most_state_bytes
+        self._state_limits = state_limits
+        self._last_changes = LastChanges()
         self._threads = share_threads()
 
     async def open_calls(self, scope: CallScope) -> RunCalls:
@@ -109,7 +102,7 @@ class CallEnvironment:
         runner = self._processes.open_process(workspace, profile=scope.sandbox, egress=egress)
         # The gate asks about every line that it cannot read; what comes here has passed it.
         commands: CommandRunner = SandboxedCommands(
-            runner, is_approved=lambda _text: True, is_net_open=confinement.is_net_open
+            runner, passes_unread=True, is_net_open=confinement.is_net_open
         )
         if is_raw:
             # The machine's own network, for which no list of hosts holds.
@@ -125,15 +118,7 @@ class CallEnvironment:
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         # In whose name the session was begun; locally, the owner of the state directory.
         user = around.execution.user_id or session.owner
-        actor = ArtifactActor(
-            tenant=self._artifacts.tenant,
-            subject=f"session:{session.id}",
-            owner=user or "owner",
-            user=session.owner or LOCAL_USER,
-            session_id=session.id,
-            project_id=session.project_id,
-            run_id=turn.run.id,
-        )
+        actor = make_session_actor(session, self._artifacts.tenant, user=user, run_id=turn.run.id)
         # Below the ceilings that the policies set for every agent of the path.
         gate = Gate(
             policies=confinement.policies,
@@ -143,6 +128,7 @@ class CallEnvironment:
             terms=scope.terms,
             given=scope.given,
         )
+        gate.confines = runner.is_boundary
         taint = ContextLabels(labels, is_online=is_online)
         state = self._open_state(scope, gate, taint, user)
         context = ToolContext(
@@ -154,6 +140,7 @@ class CallEnvironment:
             fence=turn.epoch,
             unproved_fence=turn.lease.unproved_epoch,
             is_lease_held=turn.still_mine,
+            passed_by="rules",
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
             is_read_only=scope.sandbox == "read-only",
@@ -169,7 +156,7 @@ class CallEnvironment:
             cancellation=Cancellation(),
             progress=around.make_progress_sink(),
             state=ScopedState(state, StateScope("session", session.id)),
-            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal),
+            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal, taint),
             http=confinement.http,
             commands=commands,
             open_reader=self._processes.open_reader,
@@ -183,6 +170,7 @@ class CallEnvironment:
                 run_id=turn.run.id,
                 conversation_id=around.execution.conversation_id or session.id,
             ),
+            deps=scope.deps,
         )
         if is_known:
             await restore_grants(workspace, context.state)
@@ -230,7 +218,8 @@ class CallEnvironment:
             origin=Origin(
                 run_id=turn.run.id, agent_path=agent_path, correlation_id=turn.correlation_id
             ),
-            most_bytes=self._most_state_bytes,
+            limits=self._state_limits,
+            last=self._last_changes,
         )
 
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.agents import Agent
-from holdfast.context import AgentContext, CompactionHooks, Compactor, Conversation
+from holdfast.context import (
+    STATE_MARK,
+    AgentContext,
+    CompactionHooks,
+    Compactor,
+    Conversation,
+    render_state,
+)
 from holdfast.messages import Message
 from holdfast.policy import NO_RULES
 from holdfast.providers import Model, ModelRequest
-from holdfast.runs import locate_run, select_visible_tools
+from holdfast.runs import LOCAL_USER, RunPosition, locate_run, select_visible_tools
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.skills import SkillService
+from holdfast.runtime.state import StateService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Session, SessionManager, check_open
+from holdfast.state import StateManager, StateOwner
+from holdfast.tools import Gate, GateStateAccess
 
 
 class ContextService:
@@ -32,6 +45,7 @@ class ContextService:
         skills: SkillService,
         memory: MemoryService,
         toolbox: ToolService,
+        state: StateService,
     ) -> None:
         """Build them as runs do."""
         self._sessions = sessions
@@ -41,6 +55,7 @@ class ContextService:
         self._skills = skills
         self._memory = memory
         self._toolbox = toolbox
+        self._state = state
 
     async def read_of_session(self, session_id: str, agent_name: str | Agent) -> AgentContext:
         """Return what a model would see if a turn began now; raises NotFound."""
@@ -49,6 +64,8 @@ class ContextService:
         await self._runs.check_policies()
         at = locate_run(agent, session)
         tools = await self._toolbox.select_tools_for(agent, at)
+        if STATE_MARK in agent.prompt:
+            agent = await self._render_prompt(session, agent, at)
         return await self._runs.context.build_agent_context(
             session,
             agent,
@@ -56,6 +73,35 @@ class ContextService:
             await self._skills.list_offered_in(session),
             await self._memory.would_recall(session),
         )
+
+    async def _render_prompt(self, session: Session, agent: Agent, at: RunPosition) -> Agent:
+        """Return the agent with the values in its prompt, read as a run of it would read them.
+
+        Raises:
+            PermissionDenied: the agent's rules do not give one; a run would fail too.
+        """
+        services = self._runs.services
+        gate = Gate(
+            policies=services.confinement.policies,
+            agent_path="/".join(at.path),
+            rights=at.rights,
+            approver=services.approver,
+            terms=services.terms,
+        )
+        environment = msgspec.structs.replace(
+            self._state.manager(session.owner).environment,
+            owner=StateOwner(
+                tenant=self._state.tenant,
+                user=session.owner or LOCAL_USER,
+                project=session.project_id,
+                session=session.id,
+                agent=agent.name,
+            ),
+            access=GateStateAccess(gate),
+        )
+        named = copy.copy(agent)
+        named.prompt = await render_state(agent.prompt, StateManager(environment))
+        return named
 
     async def compact(self, session_id: str, *, focus: str, model: str | Model) -> Message | None:
         """Summarise a session's older part for the model's view; see `sessions.compact`."""

@@ -21,6 +21,7 @@ from holdfast.runtime.request_events import (
 )
 
 _LARGEST_ANSWER = 256 * 1024
+_PAGE = 500
 
 
 class IdempotencyService:
@@ -43,7 +44,7 @@ class IdempotencyService:
         lock = self._under_way.setdefault(key, asyncio.Lock())
         async with lock:
             known = await self.find(key)
-            is_first = known is None
+            is_first = False
             if known is None:
                 fact = RequestAccepted(
                     key=key,
@@ -52,20 +53,44 @@ class IdempotencyService:
                     run_id=f"run_{key[:26]}" if starts_run else "",
                 )
                 # Another process may have been quicker: the first fact of a key is what counts.
-                await self._journal.append(SYSTEM_SESSION, [fact], is_synced=True)
+                [event] = await self._journal.append(SYSTEM_SESSION, [fact], is_synced=True)
                 known = await self.find(key)
                 assert known is not None
+                is_first = known.number == event.session_seq
         self._under_way.pop(key, None)
         if known.digest != wanted:
             raise IdempotencyKeyReused
         return known, is_first
 
-    async def keep_answer(self, key: str, *, status: int, body: bytes, media_type: str) -> None:
+    async def keep_answer(
+        self, key: str, *, status: int, body: bytes, media_type: str, owner: str
+    ) -> None:
         """Keep what a request was answered with; an answer that is too large is not kept."""
         if len(body) <= _LARGEST_ANSWER:
             text = body.decode("utf-8", "replace")
-            fact = RequestAnswered(key=key, status=status, body=text, media_type=media_type)
+            fact = RequestAnswered(
+                key=key, status=status, body=text, media_type=media_type, owner=owner
+            )
             await self._journal.append(SYSTEM_SESSION, [fact])
+
+    async def forget_owner(self, owner: str) -> int:
+        """Remove what requests of a subject were answered with; returns how many answers.
+
+        Answers of which it is not known whose they are go with them.
+        """
+        kinds = frozenset({RequestAnswered.kind})
+        found: list[int] = []
+        after = 0
+        while page := await self._journal.store.read(
+            SYSTEM_SESSION, after=after, limit=_PAGE, kinds=kinds
+        ):
+            after = page[-1].session_seq
+            for event in page:
+                fact = event.decode()
+                assert isinstance(fact, RequestAnswered)
+                if not event.is_redacted and fact.owner in ("", owner):
+                    found.append(event.session_seq)
+        return await self._journal.redact(SYSTEM_SESSION, found, reason="the user was erased")
 
     async def find(self, key: str) -> KeptKey | None:
         """Return what is kept under a key, `None` if it was not used."""

@@ -14,7 +14,7 @@ from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
-from holdfast.sessions import SUBJECT, Session, SessionManager
+from holdfast.sessions import SUBJECT, Session, SessionManager, find_project_id
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        project, user = "", SUBJECT.get()
+        user = SUBJECT.get()
+        # Without a session, the owner of the state directory means the folder where they are.
+        project = "" if user else find_project_id(".")
         if session_id:
             session = await self._sessions.get_session(session_id)
             project, user = session.project_id, session.owner
@@ -111,11 +113,22 @@ class MemoryService:
             return ()
         try:
             manager = await self.manager(session.id)
-            found = await manager.relevant(session.id, request, tokens, is_noted=is_noted)
+            found = await manager.relevant(
+                session.id, request, tokens, is_noted=is_noted, scopes=self._list_recalled()
+            )
         except HoldfastError as error:
             _log.warning("memory.not_recalled", session=session.id, error=error.code)
             return ()
         return found.memories
+
+    def _list_recalled(self) -> tuple[Scope, ...]:
+        """Return whose memories are put before an agent: the settings say, and what they keep."""
+        wanted = self._settings.memory
+        order: tuple[Scope, ...] = ("session", "project", "user", "global")
+        far = order.index(wanted.recall_scope)
+        if wanted.remember_conversations != "off":
+            far = max(far, order.index(wanted.remember_conversations))
+        return order[: far + 1]
 
     async def would_recall(self, session: Session) -> tuple[MemoryEntry, ...]:
         """Return what would be recalled for the last request; nothing is noted."""

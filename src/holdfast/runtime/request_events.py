@@ -33,10 +33,12 @@ class RequestAnswered(Payload, frozen=True, kw_only=True):
     status: int
     body: str = ""
     media_type: str = ""
+    owner: str = ""
+    """Whose request it was; without one it is not known."""
 
     def redacted(self) -> RequestAnswered:
-        """Keep that there was an answer; drop what it said."""
-        return msgspec.structs.replace(self, body="")
+        """Keep that there was an answer; drop what it said, and to whom."""
+        return msgspec.structs.replace(self, body="", owner="")
 
 
 @payload("debug.used", is_open=True, is_inherited=False)
@@ -55,6 +57,8 @@ class KeptKey(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     run_id: str
     time: float
+    number: int = 0
+    """That of the event which accepted it."""
     status: int = 0
     body: str = ""
     media_type: str = ""
@@ -64,7 +68,7 @@ class KeptKeys(Projection[KeptKey]):
     """The idempotency keys that were used."""
 
     name: ClassVar[str] = "request_keys"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     row_type = KeptKey
     columns: ClassVar[tuple[str, ...]] = ("time",)
     kinds: ClassVar[frozenset[str]] = frozenset({"request.accepted", "request.answered"})
@@ -82,6 +86,7 @@ class KeptKeys(Projection[KeptKey]):
                 operation=payload.operation,
                 run_id=payload.run_id,
                 time=event.time,
+                number=event.session_seq,
             )
         assert isinstance(payload, RequestAnswered)
         if row is None or row.status:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
-from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
@@ -31,7 +31,8 @@ from holdfast.journal import (
 from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
-from holdfast.runs import CHILDREN, Budgets, Confinement
+from holdfast.runs import CHILDREN, Budgets, Confinement, MessageFiles
+from holdfast.runtime.anchors import AnchorService
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
@@ -48,8 +49,8 @@ from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
 from holdfast.runtime.runs import RunService
-from holdfast.runtime.skills import SkillService
-from holdfast.runtime.state import StateService
+from holdfast.runtime.skills import SkillService, list_skill_folders
+from holdfast.runtime.state import StateService, read_state_limits
 from holdfast.runtime.storage import StorageService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import SESSION_PROJECTIONS, SessionManager
@@ -61,9 +62,9 @@ from holdfast.settings import (
     make_config_error,
     make_unvouched_settings,
 )
-from holdfast.skills import TrustStore
+from holdfast.skills import InstructionTrust, TrustStore
 from holdfast.state import STATE
-from holdfast.tools import SafeHttpClient
+from holdfast.tools import HostRates, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopService
     from holdfast.runtime.traces import TraceService
     from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.undo import UndoService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -161,6 +163,7 @@ class Runtime:
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self._close_webhooks,
+            self.recovery.close,
             self.runs.close,
             self.feed.close,
             self.memory.close,
@@ -169,6 +172,7 @@ class Runtime:
             self.turns.close,
             self._close_leases,
             self.artifacts.close,
+            self.anchors.close,
             self._close_audit,
             self._close_traces,
             self.journal.close,
@@ -192,11 +196,15 @@ class Runtime:
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
         self.artifacts = ArtifactService(self.settings, self.base_dir, self.journal, self.tenant)
+        self.anchors = AnchorService(
+            self.journal, self.settings, base_dir=self.base_dir, store=self.tenant
+        )
 
     def _build_limits(self) -> None:
         """What confines every run: policies, network, sandbox, budgets."""
         settings = self.settings
         unvouched = make_unvouched_settings(settings, self.base_dir)
+        self._writes = unvouched.writes
         self.policies = PolicyStore(
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
@@ -209,23 +217,27 @@ class Runtime:
         chosen = self.artifacts.place if settings.artifacts.url else None
         files = () if chosen is None else (chosen,)
         secrets = list_secret_places(settings)
+        # Tools and programs ask hosts on one account, and so do all processes of this directory.
+        rates = HostRates(self.journal.clock, self.base_dir / "rates")
+        is_tenant = self.tenant != self.control.operator
+        hidden = (
+            self.control.directory,
+            *self.control.workspaces,
+            self.base_dir,
+            *self.anchors.files,
+        )
         self.confinement = Confinement(
             policies=policies,
-            http=SafeHttpClient(lambda: policies.bundle.network_rules),
+            http=SafeHttpClient(lambda: policies.bundle.network_rules, rates=rates),
             # The records, and the files with keys: no tool and no program may see them.
-            hidden=tuple(
-                map(
-                    str,
-                    dict.fromkeys(
-                        (self.control.directory, self.base_dir, *records, *files, *secrets)
-                    ),
-                )
-            ),
+            hidden=tuple(map(str, dict.fromkeys((*hidden, *records, *files, *secrets)))),
+            home=str(settings.workspace) if is_tenant else "",
+            lent=tuple(map(str, list_skill_folders(settings))) if is_tenant else (),
             read_only=tuple(map(str, list_governing_places(settings))),
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
-        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock, rates=rates)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -238,7 +250,10 @@ class Runtime:
         """Agents, models, hooks, tools, and what executes them."""
         settings, trust = self.settings, TrustStore(self.base_dir)
         files = AgentFiles(
-            settings.workspace, user_folder=settings.user_dir / "agents", trust=trust
+            settings.workspace,
+            user_folder=settings.user_dir / "agents",
+            trust=trust,
+            writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
@@ -288,8 +303,9 @@ class Runtime:
                 self.egress,
                 self.journal.clock,
                 tenant=self.tenant,
-                most_state_bytes=settings.state.max_value_bytes,
+                state_limits=read_state_limits(settings),
             ),
+            files=MessageFiles(self.artifacts),
         )
         self.hand_calls = HandCallService(
             self.sessions, self.turns, self.runs, self.agents, self.toolbox
@@ -301,6 +317,14 @@ class Runtime:
         """Everything that starts runs of its own, and what looks after the records."""
         sessions, turns, runs = self.sessions, self.turns, self.runs
         self.approvals = ApprovalService(sessions, turns, runs, self.toolbox)
+        self.state = StateService(
+            self.settings,
+            self.journal,
+            self.hooks.hooks,
+            self.tenant,
+            self._find_session_of_run,
+            self._find_owner_of_session,
+        )
         self.contexts = ContextService(
             sessions,
             runs=runs,
@@ -309,9 +333,7 @@ class Runtime:
             skills=self.skills,
             memory=self.memory,
             toolbox=self.toolbox,
-        )
-        self.state = StateService(
-            self.settings, self.journal, self.hooks.hooks, self.tenant, self._find_session_of_run
+            state=self.state,
         )
         self.storage = StorageService(
             sessions, self.agents, self.memory, self.artifacts, lambda: self.loops
@@ -345,6 +367,13 @@ class Runtime:
     def _has_audit(self) -> bool:
         """Whether there is a trail: what is kept nowhere has none."""
         return self.settings.audit.enabled and self.settings.storage.url != "memory://"
+
+    @functools.cached_property
+    def undo(self) -> UndoService:
+        """What takes back the newest part of a session."""
+        from holdfast.runtime.undo import UndoService  # noqa: PLC0415 - optional
+
+        return UndoService(self.sessions, self.confinement)
 
     @functools.cached_property
     def workflows(self) -> WorkflowService:
@@ -381,7 +410,10 @@ class Runtime:
         )
 
     def _make_context_builder(self) -> ContextBuilder:
-        builder = ContextBuilder(self.sessions)
+        builder = ContextBuilder(
+            self.sessions,
+            steps=list_default_steps(InstructionTrust(TrustStore(self.base_dir), self._writes)),
+        )
         tokens = self.settings.memory.recall_tokens
         if not tokens:
             return builder
@@ -414,6 +446,7 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
+                    self.anchors.begin()
                     if self._has_audit:
                         self._auditing = asyncio.create_task(self._follow_audit(), name="audit")
                     if self.settings.telemetry.otlp_url:
@@ -474,6 +507,10 @@ class Runtime:
     async def _find_session_of_run(self, run_id: str) -> str:
         """Return the session of a run; raises NotFound."""
         return (await self.turns.get(run_id)).session_id
+
+    async def _find_owner_of_session(self, session_id: str) -> str:
+        """Return in whose name a session was begun; raises NotFound."""
+        return (await self.sessions.get_session(session_id)).owner
 
     async def _follow_audit(self) -> None:
         await asyncio.sleep(1)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 
 from holdfast.errors import AlreadyExists
 from holdfast.sessions import Session
 from holdfast.settings import Settings
 from holdfast.skills import HOME_FOLDERS, Skill, SkillCatalog, SkillLibrary, TrustStore
+
+
+def list_skill_folders(settings: Settings) -> list[Path]:
+    """Return where the skills are that hold for every directory."""
+    folders = [settings.user_dir / "skills"]
+    if settings.home_dir is not None:
+        folders += [settings.home_dir / place for place in HOME_FOLDERS]
+    return folders
 
 
 class SkillService:
@@ -17,10 +26,7 @@ class SkillService:
     def __init__(self, settings: Settings, trust: TrustStore) -> None:
         """Look below the workspace and in the user's folders."""
         self._workspace = settings.workspace
-        folders = [settings.user_dir / "skills"]
-        if settings.home_dir is not None:
-            folders += [settings.home_dir / place for place in HOME_FOLDERS]
-        self._library = SkillLibrary(trust, user_folders=folders)
+        self._library = SkillLibrary(trust, user_folders=list_skill_folders(settings))
         self.registered: tuple[Skill, ...] = ()
         """The skills that the application brought for every agent."""
 

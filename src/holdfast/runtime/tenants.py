@@ -17,6 +17,7 @@ from holdfast.errors import ConfigError, NotFound
 from holdfast.journal import SYSTEM_SESSION, Condition, RowQuery
 from holdfast.runtime.identity_events import UserErased
 from holdfast.sessions import RUNS, SessionFilter, export_lines
+from holdfast.skills import SEPARATE_PROJECTS
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -66,7 +67,7 @@ async def make_tenant_runtime(operator: Runtime, name: str) -> Runtime:
     control = operator.control
     await control.tenants.get(name)
     workspace = control.workspace_of(name)
-    await asyncio.to_thread(workspace.mkdir, parents=True, exist_ok=True, mode=0o700)
+    await asyncio.to_thread(_make_workspace, workspace)
     directory = control.directory_of(name)
     settings = make_tenant_settings(operator.settings, directory, workspace)
     made = Runtime(settings, redactor=operator.redactor, tenant=name, control=control)
@@ -77,6 +78,13 @@ async def make_tenant_runtime(operator: Runtime, name: str) -> Runtime:
         if entry.source not in ("built-in", "registered") and entry.is_trusted:
             made.agents.offer(entry.agent)
     return made
+
+
+def _make_workspace(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Before the first look: a project of the operator's around it is none of the tenant's.
+    (place.parent / SEPARATE_PROJECTS).touch(mode=0o600)
+    place.mkdir(exist_ok=True, mode=0o700)
 
 
 @contextlib.asynccontextmanager
@@ -102,7 +110,8 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
     """Remove what belongs to a subject from the records of one tenant; safe to repeat.
 
     Its runs are ended, its sessions removed with their memories, outputs and loop files, its own
-    memories forgotten, its files deleted, its keys removed. What remains is that it happened.
+    memories and state forgotten, its files deleted, what it was answered and what was told of it
+    to webhooks, its keys removed. What remains is that it happened.
     """
     sessions = 0
     mine = SessionFilter(owner=subject)
@@ -113,6 +122,9 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
             sessions += 1
     memories = await runtime.memory.forget_user(subject)
     artifacts = await _delete_artifacts(runtime, subject)
+    await runtime.state.manager().forget(f"user:{subject}", reason="the user was erased")
+    await runtime.idempotency.forget_owner(subject)
+    await runtime.webhooks.forget_owner(subject)
     keys = await runtime.control.keys.delete_subject(runtime.tenant, subject)
     digest = hashlib.sha256(f"{runtime.tenant}\n{subject}".encode()).hexdigest()
     erased = UserErased(
@@ -184,7 +196,8 @@ def _mark(what: str, name: str) -> bytes:
 async def delete_directory(runtime: Runtime, name: str) -> None:
     """Remove the files of a tenant that was deleted."""
     control = runtime.control
-    for place in (control.directory_of(name), control.workspace_of(name)):
+    workspaces = [place / name for place in control.workspaces]
+    for place in (control.directory_of(name), *workspaces):
         # Never the operator's own directory, whatever the name.
         if place.name == name and place != control.directory:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)

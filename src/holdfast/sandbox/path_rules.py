@@ -77,12 +77,14 @@ class KeptPaths(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `hidden` and `read_only` are real absolute paths with all below; `rules` are those of the
     workspace at `root`. Of its globs, those that begin with `**/` hold for absolute paths too.
+    With `within`, nothing but what lies in one of those directories can be granted.
     """
 
     root: str
     rules: PathRules
     hidden: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    within: tuple[str, ...] | None = None
 
     def check(self, path: str, *, is_write: bool, is_directory: bool = False) -> None:
         """Do nothing if an absolute path may be used; otherwise as `PathRules.check`."""
@@ -90,6 +92,8 @@ class KeptPaths(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             because = "it holds keys or records, which agents never see"
         elif is_write and any(_is_at_or_below(path, one) for one in self.read_only):
             because = "it says what agents may do, and they never change it"
+        elif not any(_is_at_or_below(path, one) for one in self._roots):
+            because = "it lies outside of what this tenant may be given"
         else:
             because = self._everywhere.find_objection(path.lstrip("/"), is_write=is_write)
         if because:
@@ -98,6 +102,10 @@ class KeptPaths(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if path.startswith(f"{self.root}/"):
             inside = path[len(self.root) + 1 :]
             self.rules.check(inside, is_write=is_write, is_directory=is_directory)
+
+    @property
+    def _roots(self) -> tuple[str, ...]:
+        return ("",) if self.within is None else self.within
 
     @functools.cached_property
     def _everywhere(self) -> PathRules:

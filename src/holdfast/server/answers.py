@@ -37,8 +37,9 @@ def encode_response(endpoint: HttpEndpoint, answer: Any, values: dict[str, Any])
     """
     status = endpoint.route.status
     if endpoint.route.missing and answer is None:
-        name = values[endpoint.parameters[0]]
-        raise NotFound(kind=endpoint.route.missing, value=name)
+        # The path names it, or else the first field of the query.
+        name = next(iter(endpoint.parameters or endpoint.fields))
+        raise NotFound(kind=endpoint.route.missing, value=values[name])
     if status == 204:
         return ServerResponse(204)
     if isinstance(answer, bytes):

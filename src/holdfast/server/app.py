@@ -12,13 +12,13 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
 from typing import IO, Any, Final
-
-import structlog
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
-from holdfast.operations import OWNER, Caller, StreamOperation, runs
+from holdfast.observability import Logger, bind_log_fields
+from holdfast.operations import OWNER, Caller, HttpRoute, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
@@ -52,10 +52,11 @@ from holdfast.server.streams import (
 from holdfast.server.tenancy import RuntimeProvider
 from holdfast.settings import Settings
 
-_log = structlog.get_logger("holdfast.server")
+_log = Logger("holdfast.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family"})
+_EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
+_ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
 _OF_SESSION: Final = frozenset({"runs.events"})
 
 Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
@@ -137,6 +138,7 @@ class HttpApplication:
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
+            runtime.recovery.follow_outages()
             await runtime.recovery.resume_all()
 
     def check_operator(self, caller: Caller, scope: str) -> None:
@@ -185,28 +187,32 @@ class HttpApplication:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *self._common(scope, request_id)]
+                own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
+                message["headers"] = [*own, *self._common(scope, request_id)]
             await send(message)
 
         scope.setdefault("state", {})
         scope["holdfast.request_id"] = request_id
         scope["holdfast.name"] = ""
-        structlog.contextvars.bind_contextvars(request_id=request_id)
         self.active += 1
         try:
-            try:
-                self._guard.check(ServerRequest(scope, receive))
-            except (HoldfastError, ProblemRaised) as error:
-                response = problem_response(error, request_id)
-                await send_response(sending, response, is_head=False, common=[])
-                return
-            await self._inner(scope, receive, sending)
+            with bind_log_fields(request_id=request_id):
+                await self._pass(scope, receive, sending)
         finally:
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
             for observe in self.observers:
                 observe(scope["holdfast.name"], status, taken)
-            structlog.contextvars.unbind_contextvars("request_id")
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on if the guard lets it in."""
+        try:
+            self._guard.check(ServerRequest(scope, receive))
+        except (HoldfastError, ProblemRaised) as error:
+            response = problem_response(error, scope["holdfast.request_id"])
+            await send_response(send, response, is_head=False, common=[])
+            return
+        await self._inner(scope, receive, send)
 
     def _common(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """Return the headers of every answer."""
@@ -223,7 +229,10 @@ class HttpApplication:
         if origin and self._guard.is_known_origin(origin):
             headers += [
                 (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-expose-headers", b"X-Request-Id, Location, Retry-After"),
+                (
+                    b"access-control-expose-headers",
+                    b"X-Request-Id, Location, Retry-After, Deprecation, Sunset",
+                ),
                 (b"vary", b"Origin"),
             ]
         return headers
@@ -260,6 +269,8 @@ class HttpApplication:
         caller = await self.authenticator.authenticate(request.head)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
+        if endpoint.route.deprecated_at:
+            request.scope["holdfast.headers"] = make_deprecation_headers(endpoint.route)
         if self.is_draining:
             raise ServerDraining
         with (
@@ -445,6 +456,14 @@ class HttpApplication:
 def _stream_type(accept: str) -> str:
     wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     return NDJSON if NDJSON in wanted or "application/ndjson" in wanted else SSE
+
+
+def make_deprecation_headers(route: HttpRoute) -> list[tuple[bytes, bytes]]:
+    """Say since when a route should not be used (RFC 9745), and when it goes (RFC 8594)."""
+    headers = [(b"deprecation", f"@{int(route.deprecated_at)}".encode())]
+    if route.sunset_at:
+        headers.append((b"sunset", formatdate(route.sunset_at, usegmt=True).encode()))
+    return headers
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -17,6 +17,7 @@ from holdfast.server.http import Middleware
 from holdfast.server.identity import Authenticator, FirstOf, LoopbackToken
 from holdfast.server.limits import LimitedAuthenticator, RequestLimits
 from holdfast.server.pages import add_pages
+from holdfast.server.shared_links import LinkBearer
 from holdfast.server.tenancy import RuntimeProvider
 from holdfast.server.tenant_runtimes import TenantRuntimes
 from holdfast.settings import Settings, load_settings
@@ -89,6 +90,8 @@ def make_authenticator(settings: Settings, control: ControlPlane) -> Authenticat
             "keys nor JWT are configured; make a key (`holdfast keys create`), configure "
             "`server.jwt`, or listen on 127.0.0.1"
         )
+    if settings.secrets.link_key is not None:
+        known.append(LinkBearer(settings.secrets.link_key.get_secret_value()))
     return LimitedAuthenticator(FirstOf(known), limits, control.tenants)
 
 

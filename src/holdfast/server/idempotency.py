@@ -82,6 +82,7 @@ class Idempotency:
             status=response.status,
             body=response.body,
             media_type=response.media_type,
+            owner=caller.subject,
         )
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import ConfigError, HoldfastError, MissingExtra, Unauthenticated
 from holdfast.identity import ROLES, check_scopes, expand_roles, is_subject
+from holdfast.observability import Logger
 from holdfast.operations import Caller
-from holdfast.policy import NetworkRules
+from holdfast.policy import NetworkRules, open_every_port
 from holdfast.server.guard import is_loopback
 from holdfast.server.identity import RequestHead, read_bearer
 from holdfast.settings import Settings
@@ -30,7 +30,7 @@ try:
 except ImportError as _error:
     raise MissingExtra(what="JWT", package="pyjwt", extra="server") from _error
 
-_log = structlog.get_logger("holdfast.server")
+_log = Logger("holdfast.server")
 _ASYMMETRIC: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
@@ -72,7 +72,9 @@ class KeySet:
         self._file = file
         self._url = url
         self._clock = clock
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=networks)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=networks
+        )
         self._http = SafeHttpClient(rules)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched = self._tried = float("-inf")

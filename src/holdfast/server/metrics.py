@@ -23,7 +23,7 @@ def make_metrics(app: HttpApplication) -> Handler:
     try:
         import prometheus_client as prometheus  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        raise MissingExtra(what="/metrics", package="prometheus-client", extra="otel") from error
+        raise MissingExtra(what="/metrics", package="prometheus-client", extra="server") from error
     registry = prometheus.CollectorRegistry()
     requests = prometheus.Counter(
         "holdfast_http_requests",

@@ -81,8 +81,22 @@ def describe() -> JsonObject:
         "x-events": events,
     }
     # Defaults that are tuples or structs become what they are in JSON.
-    plain: JsonObject = msgspec.json.decode(msgspec.json.encode(found))
+    plain: JsonObject = _convert_tuples(msgspec.json.decode(msgspec.json.encode(found)))
     return plain
+
+
+def _convert_tuples(schema: Any) -> Any:
+    """Describe tuples of one type as lists of a length: not every tool knows `prefixItems`."""
+    if isinstance(schema, list):
+        return [_convert_tuples(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _convert_tuples(value) for name, value in schema.items()}
+    items = found.get("prefixItems")
+    if isinstance(items, list) and items and all(one == items[0] for one in items):
+        del found["prefixItems"]
+        found["items"] = items[0]
+    return found
 
 
 def _own_kinds() -> dict[str, type[Payload]]:
@@ -131,6 +145,8 @@ def _operation(endpoint: HttpEndpoint, by_type: dict[Any, Any], *, is_alias: boo
     }
     if rest.strip():
         found["description"] = rest.strip()
+    if endpoint.route.deprecated_at:
+        found["deprecated"] = True
     if is_alias:
         found["description"] = f"The same as `{name}`."
     if endpoint.route.upload:

@@ -28,6 +28,8 @@ SSE: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
 _MOST_WAITING: Final = 256
 _SEND_TIMEOUT_S: Final = 30.0
+_HEAD_S: Final = 1.0
+"""How long the head waits for the first event, so that a refusal has a status of its own."""
 _RETRY_MS: Final = 1000
 _GATHER_S: Final = 0.005
 """Events that come within this time are sent together: a frame for each costs more than it says."""
@@ -327,19 +329,23 @@ class EventStream:
     ) -> None:
         """Send the head, then events as they come; returns when it is over.
 
-        What goes wrong before the first event is raised, so that it can be answered properly.
+        What goes wrong before the first event is raised, so that it can be answered properly. A
+        stream that has nothing to say for a while begins nevertheless, and gets its heartbeats.
         """
+        first = asyncio.ensure_future(anext(self._events, None))
         try:
-            first = [await anext(self._events)]
-        except StopAsyncIteration:
-            first, self._has_ended = [], True
-        self._waiting += first
+            await asyncio.wait({first}, timeout=_HEAD_S)
+            if first.done():
+                self._take_first(first.result())
+        except BaseException:
+            await self._leave(first)
+            raise
         content = b"text/event-stream; charset=utf-8" if not self._is_lines else NDJSON.encode()
         head = [*headers, (b"content-type", content), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         tasks = [asyncio.create_task(self._watch(request))]
         if not self._has_ended:
-            tasks.append(asyncio.create_task(self._pump()))
+            tasks.append(asyncio.create_task(self._pump(first)))
         try:
             if not self._is_lines:
                 await self._send(send, f"retry: {_RETRY_MS}\n\n".encode())
@@ -348,9 +354,22 @@ class EventStream:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._events.aclose()
+            await self._leave(first)
             with contextlib.suppress(Exception):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _take_first(self, event: StreamEvent | None) -> None:
+        if event is None:
+            self._has_ended = True
+        else:
+            self._waiting.append(event)
+            self._wake.set()
+
+    async def _leave(self, first: asyncio.Future[StreamEvent | None]) -> None:
+        """End the source, which may still be asked for its first event."""
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await self._events.aclose()
 
     async def _send_waiting(self, send: Send) -> None:
         while not self._is_gone:
@@ -393,8 +412,10 @@ class EventStream:
         head = f"id: {event.id}\nevent: {event.name}\n" if event.id else f"event: {event.name}\n"
         return b"%sdata: %s\n\n" % (head.encode(), data)
 
-    async def _pump(self) -> None:
+    async def _pump(self, first: asyncio.Future[StreamEvent | None]) -> None:
         try:
+            if not first.done():
+                self._take_first(await first)
             async for event in self._events:
                 self._waiting.append(event)
                 self._wake.set()

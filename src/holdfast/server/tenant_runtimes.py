@@ -7,13 +7,12 @@ import functools
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import structlog
-
 from holdfast.errors import HoldfastError, NotFound, TooManyTenants, Unauthenticated
+from holdfast.observability import Logger
 from holdfast.operations import OWNER, Caller
 from holdfast.runtime import Runtime, make_tenant_runtime
 
-_log = structlog.get_logger("holdfast.server")
+_log = Logger("holdfast.server")
 
 
 class _Opened:
@@ -111,6 +110,7 @@ class TenantRuntimes:
                 opened = _Opened(await runtime.opened())
                 self._opened[name] = opened
                 await runtime.recovery.resume_all()
+                runtime.recovery.follow_outages()
                 await runtime.webhooks.begin()
             self._opened.move_to_end(name)
             opened.users += users

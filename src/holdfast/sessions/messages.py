@@ -31,7 +31,7 @@ from holdfast.journal import (
     hash_chain,
     make_header,
 )
-from holdfast.messages import GrowingMessages, Message, Part, read_compaction
+from holdfast.messages import GrowingMessages, Message, Part, has_file, read_compaction
 from holdfast.sessions import events as facts
 from holdfast.sessions.events import Ranges
 from holdfast.sessions.pages import LONGEST_PAGE, Page, fetch_page
@@ -120,6 +120,8 @@ class Transcript:
         self.begins_after = begins_after
         self.compacted_at = compacted_at
         self.size = 0
+        self.has_files = False
+        """Whether a message of it has ever brought a file."""
         self.last: Event | None = None
         self._messages: dict[str, Message] = {}
         # The messages in order, in two parts; `None` while they have to be put together anew.
@@ -136,7 +138,7 @@ class Transcript:
         # Seldom in a long conversation, since all that was made of the base is made anew then.
         if self._base is None or len(self._tail) > max(_SHORT_TAIL, len(self._base) // 8):
             self._base, self._tail = tuple(self._messages.values()), []
-        return GrowingMessages(self._base, self._tail)
+        return GrowingMessages(self._base, self._tail, has_files=self.has_files)
 
     def follow(
         self, events: Sequence[Event], drafts: Sequence[Draft], last: Event | None = None
@@ -169,6 +171,8 @@ class Transcript:
         fact = fact if fact is not None else event.decode()
         if isinstance(fact, facts.MessageCreated):
             named = msgspec.structs.replace(fact.message, session_id=event.session_id)
+            if not self.has_files:
+                self.has_files = any(map(has_file, named.parts))
             self._tail.append(named)
             if named.id in self._messages:
                 self._base = None
@@ -176,6 +180,7 @@ class Transcript:
         elif isinstance(fact, facts.MessagePartUpdated):
             known = self._messages.get(fact.message_id)
             if fact.part is not None and known is not None:
+                self.has_files = self.has_files or has_file(fact.part)
                 self._change(known, _with_part(known, fact.part))
         else:
             assert isinstance(fact, facts.MessageDeleted)

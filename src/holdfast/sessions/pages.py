@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,7 +36,7 @@ async def fetch_page(
     query: RowQuery[Row],
     cursor: str,
     *,
-    keep: Callable[[Row], bool] = lambda row: True,
+    keep: Callable[[Row], bool | Awaitable[bool]] = lambda row: True,
 ) -> Page[Row]:
     """Return the page of a listing that follows a cursor ("" for the first one).
 
@@ -56,7 +56,10 @@ async def fetch_page(
     while len(found) <= limit:
         wanted = limit + 1 - len(found)
         rows = await journal.rows(msgspec.structs.replace(query, limit=wanted))
-        found += [keyed for keyed in rows if keep(keyed.row)]
+        for keyed in rows:
+            kept = keep(keyed.row)
+            if kept if isinstance(kept, bool) else await kept:
+                found.append(keyed)
         if len(rows) < wanted:
             break
         query = msgspec.structs.replace(query, after=_find_place(rows[-1], query))

@@ -180,6 +180,12 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def find_project_id(directory: str | os.PathLike[str]) -> str:
+    """Return the project that sessions in a directory belong to, unless they name another."""
+    place = os.path.abspath(directory)
+    return f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}"
+
+
 def make_new_session(  # noqa: PLR0913 - what a session begins with
     title: str,
     *,
@@ -204,7 +210,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
         slug=make_slug(check_title(title), name),
-        project_id=project_id or f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}",
+        project_id=project_id or find_project_id(place),
         directory=place,
         title=title,
         version=__version__,

@@ -26,6 +26,10 @@ class SessionLeases(Protocol):
 
     owner: str
 
+    async def acquire(self, session_id: str) -> Lease | None:
+        """Take the lease, or return `None` while another process holds it; raises NotFound."""
+        ...
+
     async def wait_for(self, session_id: str, timeout_s: float) -> Lease:
         """Take the lease as soon as it is free.
 

@@ -184,6 +184,21 @@ class StateSettings(_Section):
         le=64 * 1024 * 1024,
         description="How large one value of the state may be, as JSON.",
     )
+    max_keys: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="How many keys one scope of the state may have (of one user, one agent, one "
+        "session, …).",
+    )
+    history_ttl_s: OptionalDuration = Field(
+        default=None,
+        description="Remove values that were replaced longer ago than this; what is set now, and "
+        "which versions there were, stays.",
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep the value of at most this many versions of a key."
+    )
 
 
 class ApprovalSettings(_Section):
@@ -304,6 +319,12 @@ class MemorySettings(_Section):
         le=100_000,
         description="Most tokens of memories that are put before an agent with each request; "
         "0 shows none.",
+    )
+    recall_scope: Annotated[Literal["session", "project", "user", "global"], AnyCase] = Field(
+        default="project",
+        description="How far memories come from that are put before an agent: only of its "
+        "`session`, also of its `project`, also of the `user` in all projects, also of everyone "
+        "(`global`).",
     )
     remember_conversations: RememberScope = Field(
         default="off",
@@ -521,6 +542,19 @@ class AuditSettings(_Section):
         description="Networks that are not public to which they may be posted all the same, such "
         "as `10.2.0.0/16`.",
     )
+    anchor: StoreUrl = Field(
+        default="",
+        description="Where the ends of all chains are kept besides the records, so that `audit "
+        "verify` also finds what was rolled back or rewritten as a whole: `file:///PATH` for a "
+        "file of JSON lines that only grows, `sqlite:///DIRECTORY` or the address of another "
+        "store, or `https://…` for an address that takes each by POST and returns them by GET. A "
+        "project's file cannot set it.",
+    )
+    anchor_interval_s: OptionalDuration = Field(
+        default=None,
+        description="Anchor at most so often; `none` after each run. What is left is anchored "
+        "when the process ends.",
+    )
 
 
 class TelemetrySettings(_Section):
@@ -578,6 +612,11 @@ class SecretSettings(_Section):
         "through.",
         json_schema_extra=_find_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
     )
+    anchor_token: Secret | None = Field(
+        default=None,
+        description="Token that is sent to the address of `audit.anchor`.",
+        json_schema_extra=_find_named("HOLDFAST_ANCHOR_TOKEN"),
+    )
     link_key: Secret | None = Field(
         default=None,
         description="Key that signs links to artifacts; another one makes all links invalid.",
@@ -632,6 +671,11 @@ class Settings(_Section):
         default="default",
         description="On whose account runs spend (what `budget` limits is counted per tenant), and "
         "whose memories are found.",
+    )
+    default_agent: Line = Field(
+        default="build",
+        description="Agent that works where neither a request nor its session names one.",
+        json_schema_extra=_find_named("AGENT_DEFAULT"),
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings

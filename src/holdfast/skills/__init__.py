@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.skills.injector import SkillInjector as SkillInjector
     from holdfast.skills.injector import render_catalog as render_catalog
     from holdfast.skills.library import HOME_FOLDERS as HOME_FOLDERS
+    from holdfast.skills.library import SEPARATE_PROJECTS as SEPARATE_PROJECTS
     from holdfast.skills.library import SkillCatalog as SkillCatalog
     from holdfast.skills.library import SkillLibrary as SkillLibrary
     from holdfast.skills.library import list_levels as list_levels
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.skills.skill import check_skill as check_skill
     from holdfast.skills.skill import parse_skill as parse_skill
     from holdfast.skills.tool import make_skill_tool as make_skill_tool
+    from holdfast.skills.trust import InstructionTrust as InstructionTrust
     from holdfast.skills.trust import TrustStore as TrustStore
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -36,9 +38,10 @@ else:
         {
             "frontmatter": "Fault Frontmatter FrontmatterValue read_frontmatter",
             "injector": "SkillInjector render_catalog",
-            "library": "HOME_FOLDERS SkillCatalog SkillLibrary list_levels project_root",
+            "library": "HOME_FOLDERS SEPARATE_PROJECTS SkillCatalog SkillLibrary list_levels "
+            "project_root",
             "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
             "tool": "make_skill_tool",
-            "trust": "TrustStore",
+            "trust": "InstructionTrust TrustStore",
         },
     )

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.policy import parse_yaml
+
 MAX_FRONTMATTER = 16 * 1024
 _FENCE = r"-{3,}[ \t]*"
 _PLAIN_LINE = r"([A-Za-z][\w-]*):[ \t]+(.*\S)[ \t]*"
@@ -59,16 +61,27 @@ def read_frontmatter(text: str, *, is_lenient: bool = False) -> Frontmatter:
     if len(block) > MAX_FRONTMATTER:
         fault = Fault(text=f"the block is longer than {MAX_FRONTMATTER} characters", line=1)
         return Frontmatter(body=body, faults=(fault,))
-    from holdfast.skills.frontmatter_yaml import parse_block  # noqa: PLC0415 - yaml takes 30 ms
-
-    found = parse_block(block, body)
+    found = _parse_block(block, body)
     if found.faults and is_lenient:
-        rescued = parse_block(_quote(block), body)
+        rescued = _parse_block(_quote(block), body)
         if not rescued.faults:
             return Frontmatter(
                 fields=rescued.fields, lines=rescued.lines, body=body, was_rescued=True
             )
     return found
+
+
+def _parse_block(block: str, body: str) -> Frontmatter:
+    data = parse_yaml(block, is_text_kept=True)
+    # The block begins below its fence, on the second line of the file.
+    faults = tuple(Fault(text=text, line=line + 1) for line, text in data.mistakes)
+    if not faults and not isinstance(data.content, dict | None):
+        faults = (Fault(text="the block is no list of `key: value` lines", line=2),)
+    if faults:
+        return Frontmatter(body=body, faults=faults)
+    fields: dict[str, FrontmatterValue] = data.content or {}  # type: ignore[assignment] - texts
+    lines = {str(place[0]): line + 1 for place, line in data.lines.items() if len(place) == 1}
+    return Frontmatter(fields=fields, lines=lines, body=body)
 
 
 def _quote(block: str) -> str:

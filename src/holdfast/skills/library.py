@@ -26,6 +26,8 @@ from holdfast.tools import Workspace
 
 PROJECT_FOLDERS = (".agents/skills", ".holdfast/skills", ".claude/skills", ".opencode/skill")
 HOME_FOLDERS = (".agents/skills", ".claude/skills")
+SEPARATE_PROJECTS = ".separate-projects"
+"""In a directory: what lies in it are projects that have nothing to do with each other."""
 MAX_SKILLS = 500
 MAX_FILES = 500
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
@@ -219,9 +221,14 @@ def list_level_names(directory: str | os.PathLike[str]) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1_024)
 def _list_upwards(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A directory and all above it, and what marks each of them as the root of a repository."""
+    """A directory and all above it, and what marks each of them as the root of a repository.
+
+    What lies in a directory of projects that have nothing to do with each other ends there.
+    """
     found = [os.path.abspath(place)]
     while (above := os.path.dirname(found[-1])) != found[-1]:
+        if os.path.lexists(os.path.join(above, SEPARATE_PROJECTS)):
+            break
         found.append(above)
     return tuple(found), tuple([os.path.join(name, ".git") for name in found])
 

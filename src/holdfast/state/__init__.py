@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from holdfast.state.environment import FULL_ACCESS as FULL_ACCESS
     from holdfast.state.environment import MOST_BYTES as MOST_BYTES
     from holdfast.state.environment import NO_TAINT as NO_TAINT
+    from holdfast.state.environment import LastChanges as LastChanges
     from holdfast.state.environment import StateAccess as StateAccess
     from holdfast.state.environment import StateAction as StateAction
     from holdfast.state.environment import StateEnvironment as StateEnvironment
+    from holdfast.state.environment import StateLimits as StateLimits
     from holdfast.state.environment import StateOwner as StateOwner
+    from holdfast.state.environment import Taint as Taint
     from holdfast.state.events import StateChanged as StateChanged
     from holdfast.state.events import StateConflicted as StateConflicted
     from holdfast.state.events import ToolStateSet as ToolStateSet
@@ -50,8 +53,8 @@ else:
             "address": "SCOPES ScopeKind StateAddress StateScope check_key parse_address",
             "conflicts": "STRATEGIES ConflictCase Resolver",
             "entry": "StateChange StateEntry StatePage StateSnapshot",
-            "environment": "FULL_ACCESS MOST_BYTES NO_TAINT StateAccess StateAction StateEnvironment "
-            "StateOwner",
+            "environment": "FULL_ACCESS MOST_BYTES NO_TAINT LastChanges StateAccess StateAction StateEnvironment "
+            "StateLimits StateOwner Taint",
             "events": "StateChanged StateConflicted ToolStateSet",
             "manager": "StateManager",
             "schema": "StateSchema",

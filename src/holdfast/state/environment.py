@@ -18,7 +18,16 @@ from holdfast.state.store import StateStore
 
 MOST_BYTES: Final = 256 * 1024
 """So large may a value be, as JSON, unless the settings say otherwise."""
+MOST_KEYS: Final = 100_000
+"""So many keys may a scope have, unless the settings say otherwise."""
 StateAction: TypeAlias = Literal["read", "write"]
+
+
+class StateLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How large values may be, and how many keys a scope may have."""
+
+    value_bytes: int = MOST_BYTES
+    keys: int = MOST_KEYS
 
 
 class StateOwner(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -107,6 +116,44 @@ FULL_ACCESS: Final = FullAccess()
 NO_TAINT: Final = NoTaint()
 
 
+class LastChange(msgspec.Struct, frozen=True, gc=False):
+    """The version of a key that was written here last, and the number of its fact."""
+
+    version: int
+    number: int
+
+
+class LastChanges(dict[tuple[str, str], LastChange]):
+    """What this process wrote last, so that the next write of the same key need not look first.
+
+    Only a guess: the store refuses a fact that is not the next version, and then the key is read.
+    """
+
+    _MOST: Final = 4_096
+
+    def note(self, scope: StateScope, key: str, version: int, number: int) -> None:
+        """Remember a change; those that were noted first are dropped.
+
+        A version of 0 is that of a key whose value is gone, or goes by itself: it is looked up.
+        """
+        if not version:
+            self.pop((scope.chain, key), None)
+            return
+        if len(self) >= self._MOST:
+            del self[next(iter(self))]
+        self[scope.chain, key] = LastChange(version, number)
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        super().__init__()
+        self.counts: dict[tuple[str, str], int] = {}
+        """How many keys scopes have, as far as is known here; counted anew now and then."""
+
+    def find(self, scope: StateScope, key: str) -> LastChange | None:
+        """Return what is known of a key of a scope that has a chain of its own."""
+        return self.get((scope.chain, key)) if scope.is_own_chain else None
+
+
 class StateEnvironment(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Everything that reading and writing state needs to know about the caller."""
 
@@ -117,7 +164,8 @@ class StateEnvironment(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     access: StateAccess = FULL_ACCESS
     taint: Taint = NO_TAINT
     origin: Origin = NO_ORIGIN
-    most_bytes: int = MOST_BYTES
+    limits: StateLimits = StateLimits()
+    last: LastChanges = msgspec.field(default_factory=LastChanges)
 
     def find_scope(self, kind: ScopeKind, identity: str, tool: str = "") -> StateScope:
         """Return a scope: that with the id, or without one the caller's own.
@@ -167,4 +215,13 @@ class StateEnvironment(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.owner.project if kind == "project" else ""
 
 
-__all__ = ["MOST_BYTES", "StateAccess", "StateAction", "StateEnvironment", "StateOwner", "Taint"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_KEYS",
+    "StateAccess",
+    "StateAction",
+    "StateEnvironment",
+    "StateLimits",
+    "StateOwner",
+    "Taint",
+]

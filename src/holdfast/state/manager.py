@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -34,9 +34,17 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
     tool: str = ""
     session_of_run: Callable[[str], Any] | None = None
     """Finds the session of a run that is not the caller's own."""
+    admits: Callable[[StateScope], Awaitable[None]] | None = None
+    """Asked about every scope before it is used; raises NotFound where that is another user's."""
 
     def scope(self, kind: ScopeKind, id: str = "") -> ScopedState:
-        """Return the state of a scope: the caller's own, or that with an id."""
+        """Return the state of a scope: the caller's own, or that with an id.
+
+        Raises:
+            UsageError: each scope has to be admitted first; use addresses.
+        """
+        if self.admits is not None:
+            raise UsageError(detail="Name values by address here: user/KEY, session:ID/KEY.")
         found = self.environment.find_scope(kind, id, self.tool)
         return ScopedState(self.environment, found, self.tool)
 
@@ -49,6 +57,8 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                 raise UsageError(detail=f"Only a run itself reaches its state, not {address!r}.")
             session_id: str = await self.session_of_run(found.id)
             found = msgspec.structs.replace(found, session_id=session_id)
+        if self.admits is not None:
+            await self.admits(found)
         return ScopedState(self.environment, found, self.tool), parsed.key
 
     async def get(
@@ -167,6 +177,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                 detail=f"{scope!r} cannot be forgotten alone: delete its value, or its session."
             )
         state.check("write", "")
+        self.environment.last.clear()
         return await self.environment.store.forget(
             state.bound, owner=f"state_{make_random_token(8)}", reason=reason or "asked for"
         )
@@ -193,6 +204,18 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                     continue  # somebody has given it new life, or removed it altogether
                 removed += 1
         return removed
+
+    async def trim(self, *, ttl_s: float | None = None, keep_versions: int | None = None) -> int:
+        """Remove values that were replaced, in all scopes but sessions and runs; returns how many.
+
+        Those replaced by a change and written longer ago than `ttl_s`, and those beyond the
+        newest `keep_versions` of a key. What is set now stays, and so does that it was changed.
+        """
+        if ttl_s is None and keep_versions is None:
+            return 0
+        env = self.environment
+        before = None if ttl_s is None else env.clock.now() - ttl_s
+        return await env.store.trim(env.owner.tenant, before=before, keep=keep_versions)
 
 
 def _kind_of(chain: str) -> str:

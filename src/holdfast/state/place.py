@@ -69,7 +69,15 @@ class StatePlace(msgspec.Struct, frozen=True, eq=False):
         return tuple(sorted({*given, *seen})) if given or seen else ()
 
     def as_json(self, key: str, value: JsonValue) -> JsonValue:
-        """Return a value as plain JSON; raises UsageError if it has none, or is too large."""
+        """Return a value as plain JSON; raises as `encode` does."""
+        return self.encode(key, value)[0]
+
+    def encode(self, key: str, value: JsonValue) -> tuple[JsonValue, bytes]:
+        """Return a value as plain JSON, and that as bytes.
+
+        Raises:
+            UsageError: it has no JSON form, or is too large.
+        """
         try:
             data = _encode(value)
             kept = msgspec.json.decode(data)
@@ -79,13 +87,13 @@ class StatePlace(msgspec.Struct, frozen=True, eq=False):
             raise UsageError(
                 detail=f"The value for {self.address(key)} has no JSON form: {error}"
             ) from error
-        most = self.environment.most_bytes
+        most = self.environment.limits.value_bytes
         if len(data) > most:
             raise UsageError(
                 detail=f"The value for {self.address(key)} has {len(data)} bytes; at most {most} "
                 "are kept. Save it as an artifact, and its handle here."
             )
-        return kept
+        return kept, data
 
     async def read_row(self, key: str) -> StateRow | None:
         """Return what the store has of a key, also if it was removed; hooks were asked."""

@@ -176,8 +176,11 @@ class ScopedState(StatePlace, frozen=True, eq=False):
             _check_whole("expected", expected, 0, 2**53)
         self.check("write", check_key(key))
         wanted = await writing.prepare(self, key, value, ttl_s=ttl_s, labels=labels, schema=schema)
-        env = self.environment
-        row = await env.store.read(self.bound, key)
+        env, bound = self.environment, self.bound
+        if expected is None and (known := env.last.find(bound, key)) is not None:
+            with contextlib.suppress(StateConflict):
+                return await writing.write(self, key, known, wanted)
+        row = await env.store.read(bound, key)
         if expected is None or _is_at(row, expected, env.clock.now()):
             try:
                 return await writing.write(self, key, row, wanted)

@@ -187,6 +187,14 @@ class StateStore(Protocol):
         """Remove a scope with a chain of its own for good; says whether there was one."""
         ...
 
+    async def trim(self, tenant: str, *, before: float | None, keep: int | None) -> int:
+        """Remove values that were replaced, of all scopes with a chain of their own.
+
+        Those that were written before a time, and those beyond the newest `keep` versions of a
+        key. What is set now stays, and that there were versions. Returns how many.
+        """
+        ...
+
 
 class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
     """State as facts of a journal, in whatever store that is kept.
@@ -240,28 +248,33 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
 
     async def history(self, scope: StateScope, key: str, *, before: int, limit: int) -> Events:
         """Follow the links from the present value back; see `StateStore.history`."""
-        row = await self.read(scope, key)
+        row, whole = await self.read(scope, key), scope.prefix + key
         number, found = row.number if row is not None else 0, Events()
+        newer = number + 1
         while number and len(found) < limit:
             [event] = await self.journal.store.read(scope.chain, seqs=[number])
+            fact = event.decode()
+            if event.kind not in STATE.kinds or STATE.key(event, fact) != whole:
+                # The writer knew another chain, which has been removed since.
+                number = await self._change_before(scope.chain, newer, whole)
+                continue
+            newer = number
             if not before or event.session_seq < before:
                 found.append(event)
-            fact = event.decode()
             if isinstance(fact, StateChanged):
                 number = fact.previous
             else:
-                number = await self._change_before(scope.chain, event.session_seq, fact)
+                number = await self._change_before(scope.chain, number, whole)
         return found
 
-    async def _change_before(self, chain: str, number: int, fact: Payload) -> int:
-        """Look for the change before an old one, which has no link."""
-        assert isinstance(fact, ToolStateSet)
+    async def _change_before(self, chain: str, number: int, key: str) -> int:
+        """Look for the change of a key before a number, where no link leads to it."""
         last, after = 0, 0
         while page := await self.journal.read(chain, after=after, limit=_PAGE, kinds=STATE.kinds):
             for event in page:
                 if event.session_seq >= number:
                     return last
-                if STATE.key(event, event.decode()) == fact.key:
+                if STATE.key(event, event.decode()) == key:
                     last = event.session_seq
             after = page[-1].session_seq
         return last
@@ -330,6 +343,47 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
         )
         await store.delete(chain, self.journal.draft(note), head.epoch)
         return True
+
+    async def trim(self, tenant: str, *, before: float | None, keep: int | None) -> int:
+        """Remove values that were replaced; see `StateStore.trim`."""
+        removed = 0
+        for chain in await self._list_chains(tenant):
+            numbers = await self._find_replaced(chain, before, keep)
+            for start in range(0, len(numbers), _PAGE):
+                page = numbers[start : start + _PAGE]
+                removed += await self.journal.redact(chain, page, reason="retention")
+        return removed
+
+    async def _list_chains(self, tenant: str) -> Sequence[str]:
+        found: dict[str, None] = {}
+        query = RowQuery(projection=STATE, order="key", limit=_PAGE)
+        while rows := await self.journal.rows(query):
+            found.update(dict.fromkeys(one.session_id for one in rows))
+            if len(rows) < _PAGE:
+                break
+            query = msgspec.structs.replace(query, after=(rows[-1].row.key, rows[-1].key))
+        return [chain for chain in found if chain.startswith(f"state:{tenant}:")]
+
+    async def _find_replaced(
+        self, chain: str, before: float | None, keep: int | None
+    ) -> Sequence[int]:
+        """Return the numbers of facts whose values no longer hold, and need not be kept."""
+        changes: dict[str, list[Event]] = {}
+        after = 0
+        while page := await self.journal.read(chain, after=after, limit=_PAGE, kinds=STATE.kinds):
+            for event in page:
+                # Without their payloads, which are of no use here and may be many.
+                light = msgspec.structs.replace(event, payload=b"")
+                changes.setdefault(STATE.key(event, event.decode()), []).append(light)
+            after = page[-1].session_seq
+        doomed = []
+        for events in changes.values():
+            for age, event in enumerate(reversed(events)):
+                is_old = before is not None and event.time < before
+                is_beyond = keep is not None and age >= max(keep, 1)
+                if age and (is_old or is_beyond) and not event.is_redacted:
+                    doomed.append(event.session_seq)
+        return sorted(doomed)
 
 
 __all__ = ["STATE", "JournalStateStore", "StateRecorder", "StateRow", "StateStore", "StateTable"]

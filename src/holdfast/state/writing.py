@@ -11,10 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.canonical import JsonValue
-from holdfast.errors import NotFound, StateConflict, UsageError
+from holdfast.errors import NotFound, StateConflict, StateFull, UsageError
 from holdfast.hooks import Replace, StateAfterWrite, StateBeforeWrite, StateConflictMet
 from holdfast.state.conflicts import ConflictCase, Resolver, can_merge, is_same, merge
 from holdfast.state.entry import StateEntry, make_change
+from holdfast.state.environment import LastChange
 from holdfast.state.events import Cause, StateChanged, StateConflicted
 from holdfast.state.place import StatePlace
 from holdfast.state.schema import StateSchema, as_schema
@@ -22,6 +23,8 @@ from holdfast.state.store import StateRow
 
 MOST_RETRIES: Final = 1_000
 _DEEPEST_BASE: Final = 1_000
+_COUNTED_EVERY: Final = 1_000
+_MOST_COUNTED: Final = 10_000
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +53,7 @@ async def prepare(
     """Return what is to be written, checked; hooks have seen it, and may have changed it."""
     env = place.environment
     known = None if schema is None else as_schema(schema)
-    kept = place.as_json(key, value if known is None else known.encode(value))
+    kept, data = place.encode(key, value if known is None else known.encode(value))
     expires_at = 0.0
     if ttl_s is not None:
         given: object = ttl_s
@@ -62,10 +65,10 @@ async def prepare(
     if not env.hooks.is_empty:
         changed = await ask_hooks(place, key, kept)
         if not is_same(changed, kept):
-            kept = place.as_json(key, changed if known is None else known.encode(changed))
+            kept, data = place.encode(key, changed if known is None else known.encode(changed))
     return Write(
         value=kept,
-        data=msgspec.json.encode(kept),
+        data=data,
         expires_at=expires_at,
         labels=borne,
         schema=known.name if known is not None else "",
@@ -89,7 +92,9 @@ async def ask_hooks(
     return fired.payload.value
 
 
-def make_fact(place: StatePlace, key: str, row: StateRow | None, wanted: Write) -> StateChanged:
+def make_fact(
+    place: StatePlace, key: str, row: StateRow | LastChange | None, wanted: Write
+) -> StateChanged:
     """Return the change that follows what a key is now."""
     bound = place.bound
     return StateChanged(
@@ -108,7 +113,11 @@ def make_fact(place: StatePlace, key: str, row: StateRow | None, wanted: Write) 
 
 
 async def write(
-    place: StatePlace, key: str, row: StateRow | None, wanted: Write, *also: StateConflicted
+    place: StatePlace,
+    key: str,
+    row: StateRow | LastChange | None,
+    wanted: Write,
+    *also: StateConflicted,
 ) -> StateEntry:
     """Store the change that follows a row, and tell the hooks.
 
@@ -118,6 +127,8 @@ async def write(
     """
     env, bound = place.environment, place.bound
     fact = make_fact(place, key, row, wanted)
+    if row is None or (isinstance(row, StateRow) and row.is_gone(env.clock.now())):
+        await _check_room(place)
     try:
         events = await env.store.write(bound, (*also, fact), env.origin)
     except NotFound as error:
@@ -125,6 +136,9 @@ async def write(
     except StateConflict as error:
         raise conflict(place, key, fact.version - 1, found_in(error)) from error
     event = events[-1]
+    if bound.is_own_chain:
+        is_there = not (wanted.is_deleted or fact.expires_at)
+        env.last.note(bound, key, fact.version if is_there else 0, event.session_seq)
     entry = StateEntry(
         scope=bound.kind,
         scope_id=bound.id,
@@ -156,6 +170,36 @@ async def write(
             )
         )
     return entry
+
+
+async def _check_room(place: StatePlace) -> None:
+    """Return if the scope may have one key more.
+
+    Counted when this is first asked, every so often, and whenever it seems to be full: what
+    others have added meanwhile is not known here.
+
+    Raises:
+        StateFull: it has as many as it may have.
+    """
+    env, bound = place.environment, place.bound
+    most, counts, which = env.limits.keys, env.last.counts, (bound.chain, bound.prefix)
+    known = counts.get(which)
+    if known is None or known >= most or known % _COUNTED_EVERY == 0:
+        known, after = 0, ""
+        while known < most:
+            rows = await env.store.list(
+                bound, "", after=after, limit=_COUNTED_EVERY, now=env.clock.now()
+            )
+            known += len(rows)
+            if len(rows) < _COUNTED_EVERY:
+                break
+            after = rows[-1].key[len(bound.prefix) :]
+    if known >= most:
+        counts.pop(which, None)
+        raise StateFull(scope=str(bound), found=known, limit=most)
+    if len(counts) >= _MOST_COUNTED:
+        counts.clear()
+    counts[which] = known + 1
 
 
 async def overwrite(place: StatePlace, key: str, wanted: Write) -> StateEntry:

@@ -25,7 +25,7 @@ from holdfast.errors import UsageError
 from holdfast.hooks import ExecutionContext, Hooks
 from holdfast.journal import Journal, MemoryStore
 from holdfast.policy import ApprovalTerms, Rights
-from holdfast.runs import Budgets, Confinement, Instrumentation, RunServices
+from holdfast.runs import Budgets, Confinement, Instrumentation, MessageFiles, RunServices
 from holdfast.runtime import CallEnvironment, EgressService, ProcessEnvironment
 from holdfast.sessions import SessionManager
 from holdfast.state import (
@@ -77,6 +77,7 @@ def make_tool_context(
         "agent_path": (),
         "rights": Rights(),
         "is_read_only": False,
+        "passed_by": "rules",
         "has_network": False,
         "child_limits": ChildLimits(),
         "labels": ContextLabels(),
@@ -92,6 +93,7 @@ def make_tool_context(
         "threads": ToolThreads(),
         "clock": SYSTEM,
         "execution": ExecutionContext(),
+        "deps": None,
     }
     return ToolContext(**{**plain, **fields})
 
@@ -101,7 +103,8 @@ def memory_state(**fields: Any) -> ScopedState:  # noqa: ANN401 - the fields of 
 
     Any field of its `StateEnvironment` can be given: `memory_state(access=mine)`.
     """
-    journal = Journal(MemoryStore(projections=(STATE,)))
+    clock = fields.get("clock") or SYSTEM
+    journal = Journal(MemoryStore(projections=(STATE,), clock=clock), clock=clock)
     owner = StateOwner(session="test", project="test", agent="test", workflow="test")
     plain: dict[str, Any] = {
         "store": JournalStateStore(journal),
@@ -152,6 +155,7 @@ def run_services(
     """
     journal = sessions.journal
     confinement = fields.get("confinement") or Confinement()
+    artifacts = _ArtifactsInMemory(journal)
     plain = RunServices(
         sessions=sessions,
         turns=turns,
@@ -164,11 +168,12 @@ def run_services(
         calls=CallEnvironment(
             journal,
             confinement,
-            _ArtifactsInMemory(journal),
+            artifacts,
             ProcessEnvironment(confinement, journal.clock),
             EgressService(journal, confinement, journal.clock),
             journal.clock,
         ),
+        files=MessageFiles(artifacts),
         executor=NoExecutor(),
         clock=journal.clock,
     )

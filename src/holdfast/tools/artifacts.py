@@ -13,12 +13,18 @@ from holdfast.artifacts import ArtifactActor
 from holdfast.canonical import hash_sha256
 from holdfast.errors import NotFound
 from holdfast.journal import Journal
+from holdfast.state import NO_TAINT, Taint
 from holdfast.tools.events import ToolOutputKept
+from holdfast.tools.labels import LABELS
 from holdfast.tools.recording import Recorder
 
 if TYPE_CHECKING:
     from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
     from holdfast.redaction import Redactor
+
+
+LABELS_KEY = "holdfast.labels"
+"""Under this an artifact keeps what the run that saved it had read: untrusted, private."""
 
 
 @functools.cache
@@ -46,6 +52,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     actor: ArtifactActor
     recorder: Recorder
     journal: Journal
+    taint: Taint = NO_TAINT
     call_id: str = ""
 
     async def save(
@@ -62,7 +69,14 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
 
         if isinstance(data, bytes) and self.journal.redactor is not None:
             data = redacted_text(data, self.journal.redactor)
-        options = ArtifactOptions(media_type=media_type, kind="tool_result", tags=tags, scope=scope)
+        seen = ",".join(sorted(self.taint.seen))
+        options = ArtifactOptions(
+            media_type=media_type,
+            kind="tool_result",
+            tags=tags,
+            scope=scope,
+            metadata={LABELS_KEY: seen} if seen else {},
+        )
         saved = await (await self._store()).save(name, data, options=options)
         return saved.id
 
@@ -70,14 +84,18 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
         """Return what was saved, or raise NotFound."""
         if _former_handle().fullmatch(handle):
             return await load_kept_output(self.journal, self.actor.session_id, handle)
-        return await (await self._store()).load(handle)
+        store = await self._store()
+        self._note_labels(await store.get(handle))
+        return await store.load(handle)
 
     async def stream(self, handle: str) -> AsyncGenerator[bytes, None]:
         """Yield what was saved, or raise NotFound."""
         if _former_handle().fullmatch(handle):
             yield await self.load(handle)
             return
-        async for piece in (await self._store()).stream(handle):
+        store = await self._store()
+        self._note_labels(await store.get(handle))
+        async for piece in store.stream(handle):
             yield piece
 
     async def list(self, name: str = "", *, limit: int = 50) -> tuple[Artifact, ...]:
@@ -90,6 +108,12 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     async def delete(self, handle: str) -> None:
         """Delete what was saved, or raise NotFound."""
         await (await self._store()).delete(handle, reason="deleted by a tool")
+
+    def _note_labels(self, artifact: Artifact) -> None:
+        """Tell the caller's context what the writer had read: taint spreads with a file."""
+        kept = artifact.metadata.get(LABELS_KEY, "").split(",")
+        if labels := tuple([label for label in LABELS if label in kept]):
+            self.taint.add(labels)
 
     async def _store(self) -> ArtifactStore:
         actor = msgspec.structs.replace(self.actor, call_id=self.call_id)

@@ -20,8 +20,15 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.errors import HoldfastError, TellModel, ToolError, ToolTimeout, UsageError
-from holdfast.messages import FilePart
+from holdfast.errors import (
+    ArtifactQuotaExceeded,
+    HoldfastError,
+    TellModel,
+    ToolError,
+    ToolTimeout,
+    UsageError,
+)
+from holdfast.messages import ARTIFACT_SCHEME, FilePart
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.result import NestedCallWaits, Outcome, ToolResult
@@ -185,13 +192,48 @@ async def shorten(result: ToolResult, limit: int, context: ToolContext) -> ToolR
         return result
     data = text.encode(errors="replace")[:MOST_KEPT_BYTES]
     name = f"{context.call_id or 'call'}.txt"
-    handle = await context.artifacts.save(name, data, media_type="text/plain")
-    kept = f"artifact {handle}"
+    try:
+        handle = await context.artifacts.save(name, data, media_type="text/plain")
+    except ArtifactQuotaExceeded as error:
+        where = f"; the rest was not kept: {error}"
+        return msgspec.structs.replace(result, output=_cut_middle(text, limit, where))
+    kept = f"artifact {handle} (read {ARTIFACT_SCHEME}{handle})"
     return msgspec.structs.replace(
         result,
         output=_cut_middle(text, limit, f"; the whole is {kept}"),
         metadata={**result.metadata, "artifact": handle, "full_length": len(text)},
     )
+
+
+async def keep_attachments(result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return a result whose files are artifacts: the journal names them, and holds none.
+
+    One that the quota has no room for is left out, and the output says so.
+    """
+    kept: list[FilePart] = []
+    output = result.output
+    for number, file in enumerate(result.attachments, 1):
+        if file.data is None:
+            kept.append(file)
+            continue
+        try:
+            handle = await _save_file(file, number, context)
+        except ArtifactQuotaExceeded as error:
+            output += f"\n(A file was left out: {error})"
+        else:
+            url = f"{ARTIFACT_SCHEME}{handle}"
+            kept.append(msgspec.structs.replace(file, data=None, url=url))
+    return msgspec.structs.replace(result, output=output, attachments=tuple(kept))
+
+
+async def _save_file(file: FilePart, number: int, context: ToolContext) -> str:
+    """Keep a file under its own name and type, as far as they can be ones."""
+    data, store = file.data or b"", context.artifacts
+    unnamed = f"{context.call_id or 'call'}-{number}"
+    try:
+        return await store.save(file.name or unnamed, data, media_type=file.media_type)
+    except UsageError:
+        return await store.save(unnamed, data)
 
 
 def clip(text: str, limit: int) -> str:

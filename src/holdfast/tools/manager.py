@@ -51,12 +51,19 @@ from holdfast.tools.events import (
 )
 from holdfast.tools.gate import Admission, Gate, ToolPermissionFilter
 from holdfast.tools.hooked import ToolHooks
-from holdfast.tools.invocation import ask_aside, check_result, clip, invoke, shorten
+from holdfast.tools.invocation import (
+    ask_aside,
+    check_result,
+    clip,
+    invoke,
+    keep_attachments,
+    shorten,
+)
 from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, await_recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
-from holdfast.tools.services import Cancellation
+from holdfast.tools.services import Cancellation, PassedBy
 from holdfast.turns import is_exhaustion
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
@@ -157,6 +164,13 @@ class ToolExecutionManager:
             raise first from first.__cause__  # its own cause tells a fault of the machine
         return tuple([task.result() for task in tasks])
 
+    def check_doom_loop(self, tool: str, arguments: JsonObject) -> bool:
+        """Say whether a call would be the third equal one in a row, about which a person is asked.
+
+        Looks only: the gate counts the calls themselves.
+        """
+        return self._admission.doom.would_loop(tool, arguments)
+
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:
@@ -215,7 +229,7 @@ class ToolExecutionManager:
             may_be_known = self.hooks is not None or tool.cacheable
             if may_be_known and (known := self._without_running(call, tool)) is not None:
                 return await self._finish(call, known, *passage.facts)
-            context = self._call_context(call)
+            context = self._call_context(call, passage.passed_by)
             if self._spend is not None or tool.effect != "read" or passage.facts:
                 await self._begin(tool, passage, context)
             try:
@@ -407,6 +421,8 @@ class ToolExecutionManager:
         outcome = check_result(outcome, tool.name)
         if len(outcome.output) > self._limits.output_chars:
             outcome = await await_recorded(shorten(outcome, self._limits.output_chars, context))
+        if outcome.attachments:
+            outcome = await await_recorded(keep_attachments(outcome, context))
         done = self._make_completed(call, tool, outcome, begun)
         facts = self._label(tool)
         if tool.cacheable and not outcome.is_error:
@@ -519,7 +535,7 @@ class ToolExecutionManager:
             noted=noted,
         )
 
-    def _call_context(self, call: Call) -> ToolContext:
+    def _call_context(self, call: Call, passed_by: PassedBy = "rules") -> ToolContext:
         """The context of one call; its key is the same after every restart."""
         call_id, artifacts = call.part.call_id, self._context.artifacts
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
@@ -528,6 +544,7 @@ class ToolExecutionManager:
         return msgspec.structs.replace(
             self._context,
             call_id=call_id,
+            passed_by=passed_by,
             artifacts=artifacts,
             idempotency_key=key,
             cancellation=Cancellation(),

@@ -6,8 +6,11 @@ never a text that a match could do without.
 
 from __future__ import annotations
 
+from holdfast.linear_regex import find_class_end
+
 _MIN_LENGTH = 2
 _KNOWN_ESCAPES = frozenset("wWdDsSbBAZntr")
+_WORD_EDGES = frozenset("<>")
 _SPECIAL = frozenset("^$.")
 _OPTIONAL = frozenset("*?{")
 
@@ -46,12 +49,7 @@ def _find_token_end(pattern: str, start: int) -> int:
     if char == "\\":
         return start + 2
     if char == "[":
-        end = start + 1
-        end += pattern[end : end + 1] == "^"
-        end += pattern[end : end + 1] == "]"
-        while end < len(pattern) and pattern[end] != "]":
-            end += 2 if pattern[end] == "\\" else 1
-        return end + 1
+        return find_class_end(pattern, start)
     if char == "(":
         end = start + 1
         while end < len(pattern) and pattern[end] != ")":
@@ -97,6 +95,8 @@ def _is_strange(token: str) -> bool:
 
 def _parse_literal(token: str) -> str:
     if len(token) == 2 and token[0] == "\\":
+        if token[1] in _WORD_EDGES:
+            return ""
         return token[1] if not token[1].isalnum() and token[1].isprintable() else ""
     if len(token) == 1 and token not in _SPECIAL and token.isprintable():
         return token

@@ -34,7 +34,7 @@ class WebhookRemoved(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-@payload("webhook.queued", is_open=True, is_inherited=False)
+@payload("webhook.queued", is_open=True, is_inherited=False, has_content=True)
 class WebhookQueued(Payload, frozen=True, kw_only=True):
     """A message is to be sent; `position` is the event that it follows from."""
 
@@ -44,6 +44,10 @@ class WebhookQueued(Payload, frozen=True, kw_only=True):
     position: int
     time: float
     data: JsonObject
+
+    def redacted(self) -> WebhookQueued:
+        """Keep that there was a message; drop of whom and of what it told."""
+        return msgspec.structs.replace(self, data={})
 
 
 @payload("webhook.tried", is_open=True, is_inherited=False)

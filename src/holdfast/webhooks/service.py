@@ -12,13 +12,13 @@ from typing import Final, get_args
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import HoldfastError, NotFound, StorageError, UsageError
 from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
-from holdfast.policy import ApprovalRequested, NetworkRules
+from holdfast.observability import Logger
+from holdfast.policy import ApprovalRequested, NetworkRules, open_every_port
 from holdfast.private_files import PrivateJsonFile
 from holdfast.sessions import (
     RunCancelled,
@@ -29,6 +29,7 @@ from holdfast.sessions import (
     find_run,
 )
 from holdfast.tools import HttpRequest, SafeHttpClient
+from holdfast.turns import Lease
 from holdfast.webhooks.events import (
     DELIVERIES,
     WEBHOOKS,
@@ -44,12 +45,14 @@ from holdfast.webhooks.events import (
 )
 from holdfast.webhooks.signature import make_headers, make_secret
 
-_log = structlog.get_logger("holdfast.webhooks")
+_log = Logger("holdfast.webhooks")
 SECRETS_FILE: Final = "webhooks.json"
 PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
 """Before each further attempt, with up to a fifth more; then it is a dead letter."""
 _TOLD: Final = (RunCompleted, RunFailure, RunCancelled, RunParked, ApprovalRequested)
 _KINDS: Final = frozenset(one.kind for one in _TOLD)
+_NEWS: Final = frozenset({WebhookAdded.kind, WebhookRedelivered.kind})
+"""Facts of other processes that the one which sends has to act on."""
 _PAGE: Final = 500
 _TIMEOUT_S: Final = 15.0
 _AT_ONCE: Final = 8
@@ -97,6 +100,8 @@ class WebhookService:
         self._read: dict[str, int] = {}
         """How far this process has looked for each webhook; what follows is stored as messages."""
         self._news = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self._lead: Lease | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -201,9 +206,20 @@ class WebhookService:
             self._task = asyncio.create_task(self._run(), name="webhooks")
 
     async def deliver(self) -> int:
-        """Queue what has happened, send what is due now, and return how many were taken."""
-        await self._queue()
-        return await self._send_due()
+        """Queue what has happened, send what is due now, and return how many were taken.
+
+        Of several processes on one journal a single one sends, as long as it lives; the others
+        take nothing.
+        """
+        async with self._one_at_a_time:
+            if not await self._take_lead():
+                return 0
+            try:
+                await self._queue()
+                return await self._send_due()
+            finally:
+                if self._task is None:
+                    await self._give_lead_back()
 
     async def close(self) -> None:
         """End the sending; what was not sent is sent by the next process."""
@@ -211,6 +227,39 @@ class WebhookService:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self._give_lead_back()
+
+    async def forget_owner(self, owner: str) -> int:
+        """Remove what messages told of sessions of a subject; returns of how many messages."""
+        kinds = frozenset({WebhookQueued.kind})
+        found: list[int] = []
+        after = 0
+        while page := await self._journal.store.read(
+            SYSTEM_SESSION, after=after, limit=_PAGE, kinds=kinds
+        ):
+            after = page[-1].session_seq
+            for event in page:
+                fact = event.decode()
+                assert isinstance(fact, WebhookQueued)
+                if fact.data.get("owner") == owner:
+                    found.append(event.session_seq)
+        return await self._journal.redact(SYSTEM_SESSION, found, reason="the user was erased")
+
+    async def _take_lead(self) -> bool:
+        """Say whether this process is the one that sends."""
+        keeper = self._sessions.keeper
+        if self._lead is not None and keeper.still_holds(self._lead):
+            return True
+        try:
+            self._lead = await keeper.acquire(SYSTEM_SESSION)
+        except NotFound:
+            self._lead = None  # nothing was ever stored there, not even a webhook
+        return self._lead is not None
+
+    async def _give_lead_back(self) -> None:
+        lead, self._lead = self._lead, None
+        if lead is not None:
+            await self._sessions.keeper.release(lead)
 
     async def _run(self) -> None:
         while True:
@@ -231,9 +280,11 @@ class WebhookService:
 
     async def _wait(self, seen: int) -> None:
         """Wait for further events, for the time of the next attempt, or to be told."""
-        waiting = await self._find_pending(limit=1)
+        waiting = await self._find_pending(limit=1) if self._lead is not None else []
         now = self._journal.clock.now()
         due_s = waiting[0].next_at - now if waiting else _LONGEST_WAIT_S
+        if self._lead is None:
+            due_s = _LOOK_S  # the process that sends may end
         bound_s = min(max(due_s, 0.05), _LONGEST_WAIT_S)
         tasks = [
             asyncio.create_task(self._changed_beyond(seen, bound_s)),
@@ -251,7 +302,7 @@ class WebhookService:
         place = seen
         while await self._journal.store.changed(place, timeout_s):
             page = await self._journal.store.feed(after=place, limit=_PAGE)
-            if any(event.kind in _KINDS for event in page):
+            if any(event.kind in _KINDS | _NEWS for event in page):
                 return
             if page:
                 place = page[-1].seq
@@ -420,7 +471,9 @@ class WebhookService:
     def _client(self, url: str) -> SafeHttpClient:
         """Return a client that reaches the host of this address and no other."""
         host = urlsplit(url).hostname or ""
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=self._networks)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=self._networks
+        )
         return SafeHttpClient(rules)
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stamina
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.canonical import JsonObject
 from holdfast.hooks import HookPayload
 from holdfast.messages import Message
+from holdfast.providers import RetryPolicy, use_retry_policy
 from holdfast.providers.model import ModelRequest
 from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 from holdfast.testing.fake_server import FakeServer, HoldPoint
@@ -138,7 +138,7 @@ async def test_a_provider_that_dies_in_the_middle_of_a_stream(
         async with AsyncClient(tmp_path) as client:
             session = await client.create_session("s")
             agent = Agent("a", model="openai:gpt-4o-mini")
-            with stamina.set_testing(True, attempts=2):
+            with use_retry_policy(RetryPolicy(attempts=2, wait_max_s=0)):
                 result = await client.execute_agent(agent, session.id, "talk")
                 assert (result.status, result.response) == ("failed", "")
                 # Nothing of the broken answer is in the conversation.

@@ -45,7 +45,7 @@ async def test_what_is_remembered_stands_before_the_request_and_in_the_journal(
     client: AsyncClient,
 ) -> None:
     session = await client.create_session("talk")
-    options = MemoryOptions(scope="user")
+    options = MemoryOptions(scope="project")
     memory_id = await client.store_memory("", HARBOUR, options=options)
     model = ScriptedModel(tool_call("add", a=1, b=2), "At dawn.")
     agent = Agent("guide", model=model, tools=[add])
@@ -95,7 +95,7 @@ async def test_a_budget_is_kept_to(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 async def test_what_somebody_said_is_shown_as_said_by_them(client: AsyncClient) -> None:
     session = await client.create_session("talk")
-    options = MemoryOptions(scope="user", speaker="Ada")
+    options = MemoryOptions(scope="project", speaker="Ada")
     await client.store_memory("", "I keep my boat in the harbour", options=options)
     model = ScriptedModel("fine")
     await client.execute_agent(Agent("guide", model=model), session.id, "Whose boat is there?")
@@ -141,7 +141,7 @@ async def test_a_damaged_memory_costs_no_turn(tmp_path: Path) -> None:
 
 async def test_an_agent_remembers_and_another_session_recalls(client: AsyncClient) -> None:
     model = ScriptedModel(
-        tool_call("remember", content=HARBOUR, scope="user"),
+        tool_call("remember", content=HARBOUR, scope="project"),
         "Noted.",
         tool_call("recall", query="When does the harbour open?"),
         "At dawn.",

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stamina
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.messages import TokenUsage
 from holdfast.policy.budgets import Budget
+from holdfast.providers import RetryPolicy, use_retry_policy
 from holdfast.providers.config import make_config
 from holdfast.providers.events import ModelFellBack
 from holdfast.providers.rate_limits import RateLimiter
@@ -31,7 +31,7 @@ async def add(a: int, b: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _no_waiting() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=3):
+    with use_retry_policy(RetryPolicy(attempts=3, wait_max_s=0)):
         yield
 
 

@@ -13,9 +13,17 @@ from holdfast import Agent, AsyncClient, Client, tool
 from holdfast.agents import HandoffInput, HandoffPayload, transfer_to, transform
 from holdfast.client.channel import LocalChannel
 from holdfast.client.namespaces.state import StateNamespace
-from holdfast.errors import NotFound, NotPermitted, StateConflict, UsageError
+from holdfast.errors import (
+    NotFound,
+    NotPermitted,
+    PermissionDenied,
+    StateConflict,
+    StateFull,
+    UsageError,
+)
 from holdfast.operations import Caller
 from holdfast.orchestration.workflows import Workflow
+from holdfast.sessions import acting_for
 from holdfast.settings import load_settings
 from holdfast.state import StateManager, ToolStateSet
 from holdfast.testing import ScriptedModel, tool_call
@@ -121,6 +129,42 @@ async def test_callers_from_elsewhere_need_the_scope_and_that_of_all_sessions(
         everyone = ask_as("state:*", "sessions:all")
         await everyone.set("user/x", 1)
         assert await client.state.get("user:ann/x") == 1
+        assert await everyone.get("user:bob/x") == "bob's"
+
+
+async def test_a_user_has_its_own_scope_and_its_own_sessions_and_no_others(
+    tmp_path: Path,
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        runtime = await client._runtime.opened()
+        with acting_for("ann"):
+            hers = await client.sessions.create("hers")
+        with acting_for("bob"):
+            his = await client.sessions.create("his")
+        await client.state.set("user:bob/x", "bob's")
+        await client.state.set("global/x", "all's")
+        await client.state.set(f"session:{his.id}/x", "bob's")
+        ann = runtime.state.manager("ann")
+        await ann.set("user/x", 1)
+        await ann.set(f"session:{hers.id}/x", 2)
+        assert await ann.get("user:ann/x") == 1
+        assert [one.key for one in (await ann.list(f"session:{hers.id}/")).entries] == ["x"]
+        assert await client.state.get("user:ann/x") == 1
+        others = ("user:bob/x", "global/x", "project/x", "agent:a/x", "tool:t/x", "custom:c/x")
+        for address in (*others, "workflow:w/x"):
+            for asked in (ann.get(address), ann.set(address, 0), ann.history(address)):
+                with pytest.raises(PermissionDenied):
+                    await asked
+        for address in (f"session:{his.id}/x", "session:ses_none/x", "run:run_none/x"):
+            for asked in (ann.get(address), ann.set(address, 0), ann.delete(address)):
+                with pytest.raises(NotFound):
+                    await asked
+            with pytest.raises(NotFound):
+                await anext(ann.watch(address))
+        with pytest.raises(UsageError):
+            ann.scope("user")
+        assert await ann.forget("user")
+        everyone = runtime.state.manager("ann", sees_all=True)
         assert await everyone.get("user:bob/x") == "bob's"
 
 
@@ -244,6 +288,23 @@ def only_order(given: HandoffInput) -> HandoffPayload:
 def forge(given: HandoffInput) -> HandoffPayload:
     """Try to give rights away."""
     return HandoffPayload(task="x", state={"external_directories": [{"path": "/etc"}]})
+
+
+async def test_the_context_of_a_session_shows_the_values_that_a_run_would_see(
+    tmp_path: Path,
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        session = await client.sessions.create("s")
+        await client.state.set("user/language", "German")
+        await client.state.set(f"session:{session.id}/topic", "stones")
+        await client.state.set("agent:a/notes", {"n": 1})
+        prompt = "{state:user/language} {state:session/topic} {state:agent/notes} {state:user/x|-}"
+        shown = await client.sessions.context(session.id, Agent("a", prompt=prompt))
+        assert 'German stones {"n":1} -' in shown.system_prompt
+        other = Agent("a", prompt="{state:user:bob/secret}")
+        await client.state.set("user:bob/secret", "bob's")
+        with pytest.raises(PermissionDenied):
+            await client.sessions.context(session.id, other)
 
 
 async def test_a_hand_over_takes_state_along_with_its_labels(tmp_path: Path) -> None:
@@ -370,6 +431,23 @@ async def test_cleaning_up_removes_what_has_expired(tmp_path: Path) -> None:
         [removed, _] = await client.state.history("user/x")
         assert (removed.cause, removed.is_deleted) == ("expire", True)
         assert removed.scope_id == "local"
+
+
+async def test_cleaning_up_removes_the_past_that_the_settings_do_not_want(tmp_path: Path) -> None:
+    settings = load_settings(overrides={"state.keep_versions": 2, "state.max_keys": 3}).settings
+    async with AsyncClient(tmp_path, settings=settings) as client:
+        for number in range(4):
+            await client.state.set("user/x", f"value {number}")
+        await client.storage.clean_up()
+        history = await client.state.history("user/x")
+        assert [one.value for one in history] == ["value 3", "value 2", None, None]
+        assert [one.is_redacted for one in history] == [False, False, True, True]
+        await client.state.set("user/y", 1)
+        await client.state.set("user/z", 1)
+        with pytest.raises(StateFull):
+            await client.state.set("user/more", 1)
+    lying = b"".join(one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+    assert b"value 2" in lying and b"value 0" not in lying
 
 
 async def test_a_watch_hears_what_a_tool_does(tmp_path: Path) -> None:

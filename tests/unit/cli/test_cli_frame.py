@@ -130,7 +130,7 @@ def test_an_error_says_what_why_what_next_and_its_code(app: RootGroup) -> None:
         r"error: Session s1\u001b[31m is busy with another turn.",
         "why:   OSError: disk on fire",
         "next:  Wait for it, or send the turn with on_busy='queue'.",
-        "code:  session.busy (docs/reference/errors.md)",
+        "code:  session.busy (explained by: holdfast docs session.busy)",
     ]
 
 

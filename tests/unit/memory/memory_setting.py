@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from holdfast.journal import Payload
-from holdfast.memory import InMemoryStorage, MemoryManager, StaticEmbedder
+from holdfast.memory import InMemoryStorage, MemoryEntry, MemoryManager, StaticEmbedder
 from holdfast.testing import FakeClock
 
 STATIC = StaticEmbedder()
@@ -65,3 +65,8 @@ class Notebook:
     @property
     def kinds(self) -> list[str]:
         return [fact.kind for _, fact in self.facts]
+
+
+def related(entries: list[MemoryEntry]) -> list[MemoryEntry]:
+    """Those that have a word or a meaning in common with the query; the others only fill up."""
+    return [one for one in entries if one.parts is not None and not one.parts.unrelated]

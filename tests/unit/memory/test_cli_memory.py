@@ -35,7 +35,7 @@ def test_what_is_added_is_found_explained_listed_and_forgotten(state: Path) -> N
     assert row["id"] == memory_id and row["lexical"] > 0 and "cosine" in row
     assert row["where"] > 0 and {"late", "late_context", "reply", "address"} <= row.keys()
     shown = ok("show", memory_id)
-    assert (shown["kind"], shown["is_pinned"], shown["scope"]) == ("place", True, "user")
+    assert (shown["kind"], shown["is_pinned"], shown["scope"]) == ("place", True, "project")
     assert [row["id"] for row in ok("list", "--where", "type=place")] == [memory_id]
     assert ok("list", "--where", "type=other") == []
     assert ok("stats")["memories"] == 1
@@ -47,7 +47,7 @@ def test_what_is_added_is_found_explained_listed_and_forgotten(state: Path) -> N
 
 def test_text_output_speaks_in_sentences(state: Path) -> None:
     assert "Nothing is remembered yet." in call("list").stdout
-    assert "Nothing was found." in call("search", "kettle").stdout
+    assert "Nothing was found" in call("search", "kettle").stdout
     ended = call("add", "-", input="from a pipe")
     assert ended.stdout.startswith("Stored mem_")
     assert "from a pipe" in call("search", "pipe", "--explain").stdout
@@ -108,6 +108,9 @@ def test_scope_and_pins_are_filters(state: Path) -> None:
     call("add", "walnut", "--pin")
     call("add", "walnut almond", "--scope", "global")
     assert "almond" not in call("search", "walnut", "--where", "pinned=true").stdout
-    assert "almond" in call("search", "walnut", "--where", "pinned=no").stdout
+    assert "almond" not in call("search", "walnut", "--where", "pinned=no").stdout
+    everywhere = call("search", "walnut", "--where", "pinned=no", "--everywhere").stdout
+    assert "almond" in everywhere
+    assert "almond" in call("search", "walnut", "--where", "scope=global").stdout
     listed = call("list", "--where", "scope=global").stdout
     assert "almond" in listed and listed.count("mem_") == 1

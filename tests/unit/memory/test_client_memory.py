@@ -71,7 +71,9 @@ async def test_tenants_share_nothing(tmp_path: Path) -> None:
             await client.memory.get(found[0])
         assert await client.memory.forget(found) == []
     async with AsyncClient(tmp_path, tenant="acme") as client:
-        assert len(await client.search_memory(session.id, "walnut")) == 3
+        assert len(await client.search_memory(session.id, "walnut")) == 1
+        every = ("session", "user", "project", "global")
+        assert len(await client.memory.search(session.id, "walnut", scopes=every)) == 3
 
 
 async def test_caps_are_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,7 @@ async def test_decay_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
 
     async def best(client: AsyncClient) -> tuple[str, float]:
-        (first, _) = await client.search_memory("", "walnut", across_sessions=True)
+        (first, _) = await client.memory.search("", "walnut", scopes=("user",))
         assert first.parts is not None
         return first.content, first.parts.recency
 
@@ -112,7 +114,10 @@ async def test_deleting_a_session_forgets_its_memories(tmp_path: Path) -> None:
         await client.store_memory(session.id, "xylophone")
         kept = await client.store_memory("", "marimba", options=MemoryOptions(scope="user"))
         await client.delete_session(session.id)
-        assert [entry.id for entry in await client.memory.list(across_sessions=True)] == [kept]
+        assert [
+            entry.id
+            for entry in await client.memory.list(across_sessions=True, scopes=("session", "user"))
+        ] == [kept]
     assert b"xylophone" not in on_disk(tmp_path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from memory_setting import LetterEmbedder
+from memory_setting import LetterEmbedder, related
 
 from holdfast import AsyncClient
 from holdfast.cli.app import root
@@ -86,7 +86,7 @@ async def store(place: Path, embedder: Any) -> str:
 
 async def found_by(manager: MemoryManager, query: str = WORD) -> dict[str, str]:
     """The memories that a search finds, with the model by whose vector each was found."""
-    entries = await manager.search_memory("s", query)
+    entries = related(await manager.search_memory("s", query))
     return {entry.id: entry.parts.vector_model for entry in entries if entry.parts is not None}
 
 
@@ -288,7 +288,7 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
         use(new, "second-key", "late")
         new.answers.extend([Failure(status=400, message="not yet")] * 40)
         async with AsyncClient(tmp_path) as client:
-            assert await client.search_memory(session.id, WORD) == []
+            assert related(await client.search_memory(session.id, WORD)) == []
             assert (await client.memory.stats()).former == {"openai:early/256": LLMAuthError.code}
             sent = [request.headers.get("authorization") for request in old.requests]
             assert sent == ["Bearer first-key", None]
@@ -299,7 +299,7 @@ async def test_a_key_reaches_only_the_server_that_it_is_for(
             )
         monkeypatch.setenv("HOLDFAST_MEMORY__ASKS_FORMER", "false")
         async with AsyncClient(tmp_path) as client:
-            assert await client.search_memory(session.id, WORD) == []
+            assert related(await client.search_memory(session.id, WORD)) == []
         assert len(old.requests) == 2
         monkeypatch.setenv("HOLDFAST_MEMORY__ASKS_FORMER", "true")
         async with AsyncClient(tmp_path) as client:
@@ -339,7 +339,7 @@ async def test_the_command_says_whose_vectors_could_not_be_asked_for(
             await manager.store_memory("", TEXT, options=options)
             assert await manager.pipeline.settle(10)
     monkeypatch.setattr(MemoryManager, "open", opened_without_embedding)
-    words = ["memory", "search", "upstairs", "--explain"]
+    words = ["memory", "search", "upstairs", "--explain", "--everywhere"]
     ended = await asyncio.to_thread(CliRunner().invoke, root, words)
     assert ended.exit_code == 0, ended.output
     assert f"by their words only: {OLD} ({LLMConnectionError.code})" in ended.output

@@ -85,11 +85,14 @@ async def test_shared_scopes_are_seen_from_every_session_of_their_owner() -> Non
             await manager.store_memory(
                 "s1", f"walnut for {scope}", {}, options=MemoryOptions(scope=scope)
             )
-        assert len(await contents(manager, "walnut", "s9")) == 3
+        assert await contents(manager, "walnut", "s9") == ["walnut for project"]
+        every = ("session", "user", "project", "global")
+        assert len(await contents(manager, "walnut", "s9", scopes=every)) == 3
         other = manager.act_for(Identity(tenant="acme", user="bob", project="dock"))
-        assert await contents(other, "walnut", "s9") == ["walnut for global"]
+        assert await contents(other, "walnut", "s9") == []
+        assert await contents(other, "walnut", "s9", scopes=every) == ["walnut for global"]
         rival = manager.act_for(Identity(tenant="rival", user="ada", project="ship"))
-        assert await contents(rival, "walnut", "s1", across_sessions=True) == []
+        assert await contents(rival, "walnut", "s1", across_sessions=True, scopes=every) == []
         with pytest.raises(NotFound):
             await rival.get_memory((await manager.list_memories("s1"))[0].id)
 

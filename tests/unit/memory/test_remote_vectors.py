@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from memory_setting import BrokenEmbedder, LetterEmbedder, opened
-from structlog.testing import capture_logs
 
 from holdfast import AsyncClient
 from holdfast.errors import (
@@ -30,6 +29,7 @@ from holdfast.memory import (
     UnreadyEmbedder,
     minilm,
 )
+from holdfast.observability.logger import LogEvent
 from holdfast.providers.rate_limits import RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule
 from holdfast.providers.wire import Endpoint, Secret
@@ -175,7 +175,7 @@ async def test_the_settings_choose_and_changing_them_embeds_anew(
         async with AsyncClient(tmp_path) as client:
             await client.memory.reindex()
             assert (await client.memory.stats()).vectors == {"openai:some-model/64": 1}
-            (entry,) = await client.search_memory(session.id, "dawn")
+            (entry, *_) = await client.search_memory(session.id, "dawn")
             assert entry.parts is not None and entry.parts.cosine is not None
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "none")
     async with AsyncClient(tmp_path) as client:
@@ -232,26 +232,25 @@ async def test_memories_beyond_a_rate_rule_are_embedded_later() -> None:
 
 
 async def test_without_a_key_memory_goes_on_by_words_and_vectors_follow_with_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "openai:some-model")
     monkeypatch.setenv("HOLDFAST_MEMORY__DIMENSIONS", "64")
-    with capture_logs() as lines:
-        async with AsyncClient(tmp_path) as client:
-            session = await client.create_session("talk")
-            kept = await client.store_memory(session.id, "the harbour opens at dawn")
-            gone = await client.store_memory(session.id, "the pier is closed")
-            (entry,) = await client.search_memory(session.id, "dawn")
-            assert entry.id == kept and await client.memory.get(gone)
-            assert len(await client.memory.list(session.id)) == 2
-            assert await client.memory.forget([gone]) == [gone]
-            with pytest.raises(LLMAuthError):
-                await client.memory.reindex()
-            assert await client.memory.reindex(vectors=False) == 1
-    (line,) = [one for one in lines if one["event"] == "memory.embedder_not_ready"]
-    assert line["error"] == "llm.auth" and "OPENAI_API_KEY" in line["next_step"]
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        kept = await client.store_memory(session.id, "the harbour opens at dawn")
+        gone = await client.store_memory(session.id, "the pier is closed")
+        (entry, *_) = await client.search_memory(session.id, "dawn")
+        assert entry.id == kept and await client.memory.get(gone)
+        assert len(await client.memory.list(session.id)) == 2
+        assert await client.memory.forget([gone]) == [gone]
+        with pytest.raises(LLMAuthError):
+            await client.memory.reindex()
+        assert await client.memory.reindex(vectors=False) == 1
+    (line,) = [one.fields for one in _events(caplog) if one.event == "memory.embedder_not_ready"]
+    assert line["error"] == "llm.auth" and "OPENAI_API_KEY" in str(line["next_step"])
     async with FakeServer(key=KEY) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
@@ -306,18 +305,21 @@ async def test_reindexing_keeps_the_vectors_if_nobody_can_make_them_again() -> N
         assert await manager.reindex(vectors=False) == 1
 
 
+def _events(caplog: pytest.LogCaptureFixture) -> list[LogEvent]:
+    return [one.msg for one in caplog.records if isinstance(one.msg, LogEvent)]
+
+
 async def test_a_missing_package_costs_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def missing() -> None:
         raise MissingExtra(what="MiniLM", package="onnxruntime", extra="embeddings")
 
     monkeypatch.setattr(minilm, "_find_installed", missing)
     monkeypatch.setenv("HOLDFAST_MEMORY__EMBEDDER", "minilm")
-    with capture_logs() as lines:
-        async with AsyncClient(tmp_path) as client:
-            session = await client.create_session("talk")
-            kept = await client.store_memory(session.id, "the harbour opens at dawn")
-            assert [one.id for one in await client.search_memory(session.id, "dawn")] == [kept]
-    (line,) = [one for one in lines if one["event"] == "memory.embedder_not_ready"]
-    assert line["error"] == "usage.missing_extra" and "embeddings" in line["next_step"]
+    async with AsyncClient(tmp_path) as client:
+        session = await client.create_session("talk")
+        kept = await client.store_memory(session.id, "the harbour opens at dawn")
+        assert [one.id for one in await client.search_memory(session.id, "dawn")] == [kept]
+    (line,) = [one.fields for one in _events(caplog) if one.event == "memory.embedder_not_ready"]
+    assert line["error"] == "usage.missing_extra" and "embeddings" in str(line["next_step"])

@@ -90,7 +90,9 @@ async def test_scopes_are_a_filter_too() -> None:
     async with opened(NoEmbedder(), identity=Identity(user="ada")) as manager:
         await manager.store_memory("s1", "walnut of the session")
         await manager.store_memory("s1", "walnut of Ada", options=MemoryOptions(scope="user"))
-        assert len(await manager.search_memory("s1", "walnut")) == 2
+        assert len(await manager.search_memory("s1", "walnut")) == 1
+        both = ("session", "user")
+        assert len(await manager.search_memory("s1", "walnut", scopes=both)) == 2
         assert [
             one.content
             for one in await manager.search_memory("s1", "walnut", filters={"scope": "user"})

@@ -19,7 +19,7 @@ from holdfast.memory import (
     SqliteMemoryStorage,
     StaticEmbedder,
 )
-from holdfast.memory.reranking import RerankWeights
+from holdfast.memory.weights import RerankWeights
 from holdfast.testing import FakeClock
 
 PARTS = ("late", "late_context", "when", "number", "where", "name", "reply", "address")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from memory_setting import opened
+from memory_setting import opened, related
 
 from holdfast.memory import NoEmbedder
 from holdfast.memory.words import match_expression, name_place, query_words, without_names
@@ -73,7 +73,7 @@ async def test_emoji_single_characters_and_code_names_are_found() -> None:
         await manager.store_memory("s1", "we celebrated 🎉👍🏽 with 私の猫", {})
         await manager.store_memory("s1", "call getUserById in user_service.py", {})
         for query, part in (("🎉", "🎉"), ("猫", "猫"), ("的猫", "猫"), ("user id", "getUser")):
-            found = await manager.search_memory("s1", query)
+            found = related(await manager.search_memory("s1", query))
             if query == "的猫":
                 assert found == [], "no pair in common"
             else:
@@ -90,7 +90,7 @@ async def test_the_syntax_of_the_index_is_never_obeyed(query: str) -> None:
     async with opened(NoEmbedder()) as manager:
         await manager.store_memory("s2", "foreign a b x z own place near or not and", {})
         await manager.store_memory("s1", "mine", {})
-        assert await manager.search_memory("s1", query) == []
+        assert related(await manager.search_memory("s1", query)) == []
 
 
 def test_every_word_of_a_query_is_quoted() -> None:

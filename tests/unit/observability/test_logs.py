@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
 import sys
 import threading
 import warnings
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from holdfast.observability import configure_logs
+from holdfast.observability import Logger, bind_log_fields, configure_logs
 from holdfast.settings import load_settings
 from holdfast.testing import FakeClock
 
@@ -65,6 +66,18 @@ def in_structlog_exception() -> None:
         structlog.get_logger("holdfast.test").exception("failed", cause=SECRET)
 
 
+def in_our_logger() -> None:
+    with bind_log_fields(request=SECRET):
+        Logger("holdfast.test").warning(f"using {SECRET}", key=KEY, nested={"a": [SECRET]})
+
+
+def in_our_exception() -> None:
+    try:
+        fail()
+    except ValueError:
+        Logger("holdfast.test").exception("failed", cause=SECRET)
+
+
 def in_foreign_library() -> None:
     logging.getLogger("foreign").warning("token %s %r", SECRET, {"k": KEY}, extra={"auth": SECRET})
 
@@ -112,6 +125,8 @@ def in_bad_format() -> None:
     [
         in_structlog,
         in_structlog_exception,
+        in_our_logger,
+        in_our_exception,
         in_foreign_library,
         in_foreign_exception,
         in_foreign_stack,
@@ -167,3 +182,42 @@ def test_everything_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     first()
     assert not structlog.is_configured()
     assert (list(logging.getLogger().handlers), sys.excepthook, threading.excepthook) == before
+
+
+def test_unconfigured_library_never_writes_to_standard_output() -> None:
+    code = "from holdfast.observability import Logger; Logger('holdfast.x').warning('odd', a=1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == ""
+    assert done.stderr == "odd a=1\n"
+
+
+def test_set_up_of_the_application_gets_the_line_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with bind_log_fields(request_id="r1"), caplog.at_level("INFO", "holdfast.x"):
+        Logger("holdfast.x").info("asked", tenant="acme")
+        Logger("holdfast.x").info("again")
+    Logger("holdfast.x").warning("outside")
+    assert [one.getMessage() for one in caplog.records] == [
+        "asked request_id=r1 tenant=acme",
+        "again request_id=r1",
+        "outside",
+    ]
+    assert {one.filename for one in caplog.records} == {Path(__file__).name}
+
+
+def test_bound_fields_stand_in_lines_of_all_libraries(log: io.StringIO, form: str) -> None:
+    with bind_log_fields(request_id="r1"):
+        logging.getLogger("foreign").warning("theirs")
+        structlog.get_logger("app").warning("of the application")
+        Logger("holdfast.test").warning("ours", tenant="acme")
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 3
+    if form == "json":
+        entries = [json.loads(line) for line in lines]
+        assert [one["request_id"] for one in entries] == ["r1"] * 3
+        assert entries[2]["event"] == "ours" and entries[2]["tenant"] == "acme"
+    else:
+        assert all("request_id=r1" in line for line in lines)

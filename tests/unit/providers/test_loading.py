@@ -8,7 +8,7 @@ import sys
 
 from holdfast.providers.lazy_patterns import compile_on_use
 
-HEAVY = {"aiohttp", "yarl", "stamina", "genai_prices", "litellm", "limits"}
+HEAVY = {"aiohttp", "yarl", "genai_prices", "litellm"}
 
 ASK = """
 import asyncio, sys

@@ -16,7 +16,7 @@ from holdfast.providers.events import ProviderRateLimited
 from holdfast.providers.model import Finished, ModelRequest
 from holdfast.providers.rate_limits import RateLimitedModel, RateLimiter
 from holdfast.providers.rate_rules import RateLimitRule, RateSubject
-from holdfast.providers.rate_store import LimitsStore, open_rate_store
+from holdfast.providers.rate_store import WindowRateStore, open_rate_store
 from holdfast.testing import FakeClock, ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
@@ -275,7 +275,7 @@ def test_two_rules_of_one_name_are_refused():
 
 
 def test_a_storage_address_that_cannot_be_used_is_a_clear_error_without_its_password():
-    assert isinstance(open_rate_store(), LimitsStore)
+    assert isinstance(open_rate_store(), WindowRateStore)
     for uri in ("nonsense://user:hunter2@host", "memory://"):
         with pytest.raises(ConfigError) as raised:
             open_rate_store(uri)

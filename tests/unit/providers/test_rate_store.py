@@ -4,14 +4,12 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from limits import RateLimitItemPerSecond
-from limits.aio.strategies import MovingWindowRateLimiter
 
 from holdfast.errors import RateLimitError
 from holdfast.providers import rate_store
 from holdfast.providers.rate_limits import RateLimiter
-from holdfast.providers.rate_rules import RateLimitRule, RateSubject
-from holdfast.providers.rate_store import WindowStorage
+from holdfast.providers.rate_rules import RateCharge, RateLimitRule, RateSubject
+from holdfast.providers.rate_store import Shortage, WindowRateStore
 from holdfast.testing import FakeClock
 
 
@@ -20,45 +18,49 @@ def clock() -> FakeClock:
     return FakeClock(start=100.0)
 
 
-async def test_the_storage_serves_the_strategy_of_limits(clock):
-    storage = WindowStorage(clock=clock)
-    limiter = MovingWindowRateLimiter(storage)
-    item = RateLimitItemPerSecond(3, 10)
-    assert await limiter.hit(item, "a", cost=2)
+def make_charge(amount: int = 1, *, key: str = "a", limit: int = 3, window: int = 10) -> RateCharge:
+    rule = RateLimitRule(name=key, max_calls=limit, window_seconds=window)
+    return RateCharge(rule=rule, unit="calls", key=key, limit=limit, amount=amount)
+
+
+async def test_a_charge_counts_for_exactly_its_window(clock):
+    store = WindowRateStore(clock=clock)
+    assert await store.charge([make_charge(2)]) == 100
     clock.advance(4)
-    assert not await limiter.test(item, "a", cost=2)
-    assert not await limiter.hit(item, "a", cost=2)
-    assert await limiter.hit(item, "a")
-    stats = await limiter.get_window_stats(item, "a")
-    assert (stats.reset_time, stats.remaining) == (110, 0)
+    short = await store.charge([make_charge(2)])
+    assert isinstance(short, Shortage) and short.wait_s == 6
+    assert await store.charge([make_charge()]) == 104
     clock.advance(6)
-    assert await limiter.test(item, "a", cost=2)
-    await limiter.clear(item, "a")
-    assert await limiter.hit(item, "a", cost=3)
+    assert await store.charge([make_charge(2)]) == 110
 
 
-async def test_the_storage_counts_without_a_limit_too(clock):
-    storage = WindowStorage(clock=clock)
-    assert (await storage.get("k"), await storage.get_expiry("k")) == (0, 100)
-    assert await storage.incr("k", 10, 5) == 5
-    clock.advance(3)
-    assert await storage.incr("k", 10) == 6
-    assert (await storage.get("k"), await storage.get_expiry("k")) == (6, 113)
-    clock.advance(7)
-    assert await storage.get("k") == 1
-    assert await storage.check()
-    assert await storage.reset() == 1
-    assert await storage.get("k") == 0
+async def test_all_or_nothing_is_charged(clock):
+    store = WindowRateStore(clock=clock)
+    await store.charge([make_charge(3, key="full")])
+    short = await store.charge([make_charge(3, key="free"), make_charge(1, key="full")])
+    assert isinstance(short, Shortage) and short.charge.key == "full"
+    assert await store.charge([make_charge(3, key="free")]) == 100
+
+
+async def test_what_was_used_replaces_what_was_expected(clock):
+    store = WindowRateStore(clock=clock)
+    at = await store.charge([make_charge(3)])
+    assert isinstance(at, float)
+    await store.correct(make_charge(3), at=at, difference=-2)
+    assert await store.charge([make_charge(2)]) == 100
+    clock.advance(10)
+    await store.correct(make_charge(3), at=at, difference=3)
+    assert isinstance(await store.charge([make_charge()]), Shortage)
 
 
 async def test_windows_of_those_who_left_are_dropped(clock, monkeypatch):
     monkeypatch.setattr(rate_store, "_SWEEP_EVERY", 10)
-    storage = WindowStorage(clock=clock)
+    store = WindowRateStore(clock=clock)
     for number in range(9):
-        assert await storage.acquire_entry(f"tenant-{number}", 5, 10)
+        await store.charge([make_charge(key=f"tenant-{number}")])
     clock.advance(10)
-    assert await storage.acquire_entry("new", 5, 10)
-    assert list(storage._windows) == ["new"]
+    await store.charge([make_charge(key="new")])
+    assert [key for key, _ in store._windows] == ["new"]
 
 
 def test_threads_with_loops_of_their_own_cannot_overshoot_together():

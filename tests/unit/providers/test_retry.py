@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-import stamina
 
 from holdfast.errors import (
     LLMBadRequest,
@@ -21,7 +20,7 @@ from holdfast.providers.breaker import BreakerModel, CircuitBreaker
 from holdfast.providers.events import ModelRetried, ProviderEvent, ProviderRateLimited
 from holdfast.providers.fallback import FallbackModel
 from holdfast.providers.model import Delta, Finished, Model, ModelRequest, Restarted, TextDelta
-from holdfast.providers.retry import RetryingModel, RetryPolicy
+from holdfast.providers.retry import RetryingModel, RetryPolicy, use_retry_policy
 from holdfast.testing import FakeClock, FunctionModel, ModelReply, ScriptedModel
 
 REQUEST = ModelRequest(
@@ -209,36 +208,30 @@ def test_a_second_layer_of_retries_is_refused_wherever_it_hides():
             RetryingModel(model)
 
 
-async def test_stamina_can_switch_retries_off():
+async def test_one_policy_holds_for_every_model_without_its_own():
     inner = ScriptedModel(BUSY, "fine")
-    model, _, _ = retrying(inner)
-    stamina.set_active(False)
-    try:
-        with pytest.raises(LLMOverloaded):
-            await collect(model)
-    finally:
-        stamina.set_active(True)
-    assert len(inner.requests) == 1
-
-
-async def test_staminas_test_mode_retries_without_waiting():
-    model, clock, _ = retrying(ScriptedModel(BUSY, "fine"))
-    begun = clock.monotonic()
-    with stamina.set_testing(True, attempts=2):
+    model = RetryingModel(inner)
+    with use_retry_policy(RetryPolicy(attempts=1)), pytest.raises(LLMOverloaded):
         await collect(model)
-    assert clock.monotonic() == begun
+    assert len(inner.requests) == 1
+    assert model.policy == RetryPolicy()
+    own = RetryingModel(ScriptedModel(BUSY, "fine"), policy=RetryPolicy(wait_max_s=0))
+    with use_retry_policy(RetryPolicy(attempts=1)):
+        await asyncio.wait_for(collect(own), 30)
 
 
-async def test_without_a_sleep_of_ones_own_stamina_waits_and_knows_how_long():
-    details = []
-    stamina.instrumentation.set_on_retry_hooks([details.append])
-    try:
-        policy = RetryPolicy(wait_initial_s=0.001, wait_jitter_s=0.0)
-        model = RetryingModel(ScriptedModel(BUSY, "fine"), policy=policy)
-        await asyncio.wait_for(collect(model), 30)
-    finally:
-        stamina.instrumentation.set_on_retry_hooks(None)
-    assert [detail.wait_for for detail in details] == [0.001]
+async def test_without_a_sleep_of_ones_own_the_loop_waits():
+    policy = RetryPolicy(wait_initial_s=0.001, wait_jitter_s=0.0)
+    events = []
+    model = RetryingModel(ScriptedModel(BUSY, "fine"), policy=policy, on_event=events.append)
+    await asyncio.wait_for(collect(model), 30)
+    assert [event.wait_s for event in events if isinstance(event, ModelRetried)] == [0.001]
+
+
+async def test_a_base_that_overflows_waits_no_longer_than_allowed():
+    policy = RetryPolicy(attempts=70, wait_base=1e300, wait_max_s=0.5, total_s=1e9)
+    model, clock, _ = retrying(ScriptedModel(*[BUSY] * 69, "fine"), policy=policy)
+    await collect(model)
 
 
 async def test_info_counting_and_closing_are_those_of_the_model_inside():

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.errors import LLMAuthError, LLMBadRequest, LLMToolCallMissing
+from holdfast.errors import LLMToolCallMissing
 from holdfast.messages import Message, TextPart, TokenUsage, ToolPart, ToolSpec
-from holdfast.providers.endpoint_memory import EndpointMemory
 from holdfast.providers.json_schema import fits
 from holdfast.providers.model import (
     Delta,
@@ -22,7 +20,6 @@ from holdfast.providers.model import (
     ToolMode,
 )
 from holdfast.providers.tool_modes import ToolModeModel
-from holdfast.providers.tool_probe import ProbedToolModel, probe_tool_mode
 from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 ADD = ToolSpec(
@@ -245,75 +242,40 @@ async def test_closing_the_stream_closes_the_inner_one() -> None:
     assert inner.open_streams == 0
 
 
-def pretend(can: ToolMode | None) -> FunctionModel:
-    """A model that can call tools in one way only."""
-
-    def react(asked: ModelRequest) -> Any:
-        seven = '{"tool": "report_number", "arguments": {"value": 7}}'
-        if asked.tools:
-            if can == "native":
-                return tool_call("report_number", value=7)
-            return LLMBadRequest(provider="x", detail="no tools") if can else "Hm."
-        if asked.output_schema is not None:
-            return seven if can == "json_schema" else "Hm."
-        return f"Well: {seven}" if can == "prompted" else "Hm."
-
-    return FunctionModel(react)
+HAND = "I used the add tool, and it gave 3."
 
 
-@pytest.mark.parametrize("mode", ["native", "json_schema", "prompted"])
-async def test_a_probe_finds_the_mode_that_works(mode: ToolMode) -> None:
-    found = await probe_tool_mode(pretend(mode))
-    assert (found.mode, found.is_working) == (mode, True)
+async def test_a_tool_that_is_only_said_to_be_used_is_asked_about_once() -> None:
+    inner = ScriptedModel(HAND, tool_call("add", a=1, b=2))
+    deltas = await collect(ToolModeModel(inner, "native"), request())
+    last = deltas[-1]
+    assert isinstance(last, Finished)
+    assert calls_of(last.message) == [("add", {"a": 1, "b": 2})]
+    assert "no tool was called" in inner.requests[1].messages[-1].text
+    assert any(isinstance(delta, Restarted) for delta in deltas), "what was made up is taken back"
 
 
-async def test_a_probe_of_a_model_that_cannot_says_so() -> None:
-    found = await probe_tool_mode(pretend(None))
-    assert (found.mode, found.is_working, len(found.failures)) == ("prompted", False, 3)
+async def test_a_claim_that_stays_is_told_with_the_answer() -> None:
+    inner = ScriptedModel(HAND, HAND)
+    message = await answer(ToolModeModel(inner, "native"), request())
+    assert message.text == HAND
+    assert message.metadata["claimed_not_called"] == "add"
+    assert len(inner.requests) == 2
 
 
-async def test_a_model_may_take_either_of_two_equal_tools() -> None:
-    def react(asked: ModelRequest) -> Any:
-        return '{"tool": "report_value", "arguments": {"value": 7}}' if asked.output_schema else ""
-
-    found = await probe_tool_mode(FunctionModel(react))
-    assert (found.mode, found.is_working) == ("json_schema", True)
-
-
-async def test_a_schema_that_leaves_no_choice_does_not_pass_for_one_that_does() -> None:
-    def react(asked: ModelRequest) -> Any:
-        if asked.output_schema is not None and asked.output_schema.get("type") != "object":
-            return LLMBadRequest(provider="x", detail="the schema must be that of an object")
-        return '{"tool": "report_number", "arguments": {"value": 7}}'
-
-    found = await probe_tool_mode(FunctionModel(react))
-    assert (found.mode, found.is_working) == ("prompted", True)
-
-
-async def test_a_probe_that_cannot_reach_the_model_finds_nothing_out() -> None:
-    failing = FunctionModel(lambda asked: LLMAuthError(provider="x", detail="no", key_env="X"))
-    with pytest.raises(LLMAuthError):
-        await probe_tool_mode(failing)
-
-
-async def test_the_mode_is_found_out_once_and_remembered(tmp_path: Path) -> None:
-    path = tmp_path / "endpoints.json"
-    inner = pretend("json_schema")
-    model = ProbedToolModel(inner, EndpointMemory(path), "http://127.0.0.1:1/v1")
-    await collect(model, request(tools=()))
+async def test_what_was_really_called_may_be_spoken_of() -> None:
+    part = ToolPart(call_id="c", tool="add", input={"a": 1, "b": 2}, state="completed", output="3")
+    called = Message(id="a", session_id="s", role="assistant", parts=(part,))
+    inner = ScriptedModel(HAND)
+    message = await answer(ToolModeModel(inner, "native"), request(messages=(GOAL, called)))
+    assert "claimed_not_called" not in message.metadata
     assert len(inner.requests) == 1
-    await asyncio.gather(*(collect(model, request(tool_choice="none")) for _ in range(3)))
-    assert len(inner.requests) == 1 + 2 + 3
-    assert model.info.tool_mode == "json_schema"
-    again = pretend("json_schema")
-    fresh = ProbedToolModel(again, EndpointMemory(path), "http://127.0.0.1:1/v1")
-    await collect(fresh, request(tool_choice="none"))
-    assert len(again.requests) == 1
 
 
-async def test_a_model_that_cannot_is_probed_again_by_the_next_process(tmp_path: Path) -> None:
-    memory = EndpointMemory(tmp_path / "endpoints.json")
-    model = ProbedToolModel(pretend(None), memory, "http://127.0.0.1:1/v1")
-    await collect(model, request(tool_choice="none"))
-    assert model.info.tool_mode == "prompted"
-    assert memory.tool_mode("http://127.0.0.1:1/v1", "scripted") is None
+@pytest.mark.parametrize(
+    "text", ["I will use the add tool.", "You could use add for this.", "I can call add.", "3"]
+)
+async def test_what_is_no_claim_is_left_alone(text: str) -> None:
+    inner = ScriptedModel(text)
+    message = await answer(ToolModeModel(inner, "native"), request())
+    assert (message.text, message.metadata) == (text, {})

@@ -35,6 +35,7 @@ MARK = "ada-knows-the-secret-of-the-moon"
 ENDPOINTS = list_endpoints()
 SCOPES = sorted({one.operation.scope for one in ENDPOINTS})
 ISSUER, AUDIENCE = "https://login.example", "holdfast-tests"
+_ADDRESSES = {"address": "custom:team/x", "prefix": "custom:team/", "scope": "custom:team"}
 VALUES: dict[str, dict[str, Any]] = {
     "triggers.run": {"once": True},
     "triggers.add": {
@@ -99,6 +100,8 @@ def request_of(endpoint: HttpEndpoint, ids: dict[str, str]) -> tuple[str, bytes,
     for name, one in endpoint.fields.items():
         if name in ids and not (name == "run_id" and endpoint.name in BEGINS):
             given[name] = [ids[name]] if name == "memory_ids" else ids[name]
+        elif endpoint.name.startswith("state.") and name in _ADDRESSES:
+            given[name] = _ADDRESSES[name]
         elif one.required or name in endpoint.parameters:
             given[name] = value_of(one.type)
     given |= VALUES.get(endpoint.name, {})

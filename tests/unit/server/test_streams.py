@@ -227,3 +227,22 @@ async def test_a_follower_who_falls_behind_reads_the_store_and_misses_nothing(
     assert [one.session_seq for one in mine] == list(range(1, len(mine) + 1))
     await feed.aclose()
     await session.aclose()
+
+
+async def test_a_stream_that_has_nothing_to_say_begins_all_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path, heartbeat_s=0.1) as server:
+        url = f"{server.url}/v1/state/changes?prefix=user/"
+        async with server.http.get(url) as response:
+            assert response.status == 200
+            async with asyncio.timeout(10):
+                while not (await response.content.readline()).startswith(b": still here"):
+                    pass
+            body = {"address": "user/city", "value": "Ulm"}
+            assert (await server.ask("PUT", "/v1/state/value", body))[0] == 200
+            async with asyncio.timeout(10):
+                while b"Ulm" not in await response.content.readline():
+                    pass
+        await until(lambda: not server.app.streams)
+        # What is refused has a status of its own, not a line in a stream.
+        status, found = await server.ask("GET", "/v1/runs/run_none/stream")
+        assert (status, found["code"]) == (404, "usage.not_found")

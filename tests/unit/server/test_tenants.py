@@ -193,7 +193,7 @@ async def test_a_tenant_is_exported_and_deleted_with_its_files(tmp_path: Path) -
         status, found = await server.ask("DELETE", "/v1/tenants/one?confirm=one")
         assert (status, found["state"]) == (200, "deleted")
         assert not (tmp_path / "state" / "tenants" / "one").exists()
-        assert not (tmp_path / "state-workspaces" / "one").exists()
+        assert not (tmp_path / "state" / "workspaces" / "one").exists()
         assert (tmp_path / "state" / "journal.db").exists()
         assert (await server.ask("GET", "/v1/sessions", headers=one))[0] == 401
         assert (await server.ask("POST", "/v1/tenants", {"name": "one"}))[0] == 409
@@ -216,7 +216,7 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
         await server.ask("POST", "/v1/tenants", {"name": "one"})
         kept: dict[str, dict[str, str]] = {}
         scopes = ["sessions:write", "sessions:read", "runs:write", "memory:write", "memory:read"]
-        scopes += ["artifacts:write", "artifacts:read"]
+        scopes += ["artifacts:write", "artifacts:read", "state:write"]
         for tenant in ("default", "one"):
             for who in ("ada", "bob"):
                 asked = {"name": who, "subject": who, "scopes": scopes, "tenant": tenant}
@@ -227,8 +227,12 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
             status, found = await server.ask("POST", "/v1/runs/wait", body, headers=headers)
             assert status == 200, found
             stored = {"content": f"knows {name}", "options": {"scope": "user"}}
-            status, found = await server.ask("POST", "/v1/memory", stored, headers=headers)
+            once = {**headers, "Idempotency-Key": "once"}
+            status, found = await server.ask("POST", "/v1/memory", stored, headers=once)
             assert status == 201, found
+            value = {"address": "user/city", "value": f"lives with {name}"}
+            status, found = await server.ask("PUT", "/v1/state/value", value, headers=headers)
+            assert status == 200, found
             file = {"name": "notes.txt", "data": b64encode(f"file of {name}".encode()).decode()}
             status, found = await server.ask("POST", "/v1/artifacts", file, headers=headers)
             assert status == 201, found
@@ -250,6 +254,10 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
         kept_bytes = place.read_bytes() if place.is_file() else b""
         assert b"the moon of default ada" not in kept_bytes, place
         assert b"file of one ada" not in kept_bytes, place
+        assert b"knows default ada" not in kept_bytes, place
+        assert b"lives with one ada" not in kept_bytes, place
+    everything = b"".join(one.read_bytes() for one in tmp_path.rglob("*.db*"))
+    assert b"knows one bob" in everything and b"lives with one bob" in everything
 
 
 async def test_requests_are_limited_per_key_user_and_tenant(tmp_path: Path) -> None:

@@ -8,11 +8,25 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HookRefused, NotFound, PermissionDenied, StateConflict, UsageError
+from holdfast.errors import (
+    HookRefused,
+    NotFound,
+    PermissionDenied,
+    StateConflict,
+    StateFull,
+    UsageError,
+)
 from holdfast.hooks import Cancel, HookPayload, Replace
 from holdfast.journal import Journal
 from holdfast.redaction import Redactor
-from holdfast.state import ConflictCase, JournalStateStore, ScopedState, StateManager, StateOwner
+from holdfast.state import (
+    ConflictCase,
+    JournalStateStore,
+    ScopedState,
+    StateLimits,
+    StateManager,
+    StateOwner,
+)
 from holdfast.testing import FakeClock, memory_state
 from holdfast.tools import ContextLabels
 
@@ -150,7 +164,7 @@ async def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
 
 
 async def test_what_is_too_large_or_no_json_is_refused_before_anything_happens() -> None:
-    state = memory_state(most_bytes=100)
+    state = memory_state(limits=StateLimits(value_bytes=100))
     for value in (
         "x" * 101,
         object(),
@@ -377,3 +391,93 @@ async def test_rights_hold_for_every_way_in() -> None:
         with pytest.raises(PermissionDenied):
             await refused
     assert (await owner.snapshot()).values == {"open": 1, "secret": 1}
+
+
+async def test_a_scope_has_so_many_keys_and_no_more() -> None:
+    state = memory_state(limits=StateLimits(keys=3))
+    other = state.scope("custom", "other")
+    for number in range(3):
+        await state.set(f"k{number}", number)
+        await other.set(f"k{number}", number)
+    for write in (
+        state.set("more", 1),
+        state.update("more", lambda _: 1),
+        state.set("m", 1, expected=0),
+    ):
+        with pytest.raises(StateFull) as refused:
+            await write
+        assert refused.value.code == "state.full"
+    assert await state.get("more") is None
+    await state.set("k0", "changed")
+    await state.delete("k1")
+    await state.set("more", 1)
+    with pytest.raises(StateFull):
+        await state.set("k1", "revived")
+
+
+async def test_keys_whose_time_is_up_make_room() -> None:
+    clock = FakeClock()
+    state = memory_state(limits=StateLimits(keys=1), clock=clock)
+    await state.set("short", 1, ttl_s=5)
+    with pytest.raises(StateFull):
+        await state.set("other", 1)
+    clock.advance(6)
+    await state.set("other", 1)
+
+
+async def test_keys_of_other_writers_count_when_the_scope_seems_full() -> None:
+    mine = memory_state(limits=StateLimits(keys=4))
+    theirs = ScopedState(
+        StateManager(mine.environment).environment.__class__(
+            store=mine.environment.store,
+            clock=mine.environment.clock,
+            hooks=mine.environment.hooks,
+            limits=mine.environment.limits,
+        ),
+        mine.bound,
+    )
+    await mine.set("a", 1)
+    for key in ("b", "c", "d"):
+        await theirs.set(key, 1)
+    with pytest.raises(StateFull):
+        await theirs.set("e", 1)
+    # Not told of theirs, so at most one round of counting late.
+    await theirs.delete("b")
+    await mine.set("b", 2)
+
+
+async def test_values_that_were_replaced_go_by_age_and_by_number() -> None:
+    clock = FakeClock()
+    state = memory_state(clock=clock)
+    manager = StateManager(state.environment)
+    user = manager.scope("user")
+    for number in range(5):
+        await user.set("x", number)
+        await user.set("once", "kept") if number == 0 else None
+        clock.advance(10)
+    assert await manager.trim() == 0
+    assert await manager.trim(ttl_s=35) == 2
+    assert [one.value for one in await user.history("x")] == [4, 3, 2, None, None]
+    assert await manager.trim(keep_versions=1) == 2
+    assert [one.is_redacted for one in await user.history("x")] == [False, True, True, True, True]
+    assert (await user.get("x"), await user.get("once")) == (4, "kept")
+    assert await manager.trim(keep_versions=1, ttl_s=1) == 0
+    await journal_of(state).rebuild()
+    entry = await user.entry("x")
+    assert entry is not None and (entry.value, entry.version) == (4, 5)
+    assert (await user.set("x", 5)).version == 6
+
+
+async def test_a_blind_write_after_the_scope_was_forgotten_begins_anew() -> None:
+    state = memory_state()
+    manager = StateManager(state.environment)
+    await manager.set("user/a", 1)
+    await manager.set("user/x", 1)
+    await manager.set("user/x", 2)
+    # As another process would do it, of which this one is not told.
+    await state.environment.store.forget(manager.scope("user").bound, owner="other", reason="gone")
+    written = await manager.set("user/x", 3)
+    assert written.version == 1
+    assert [one.value for one in await manager.history("user/x")] == [3]
+    await manager.set("user/x", 4)
+    assert [one.value for one in await manager.history("user/x")] == [4, 3]

@@ -1,8 +1,9 @@
 import pytest
-import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import UsageError
+from holdfast.linear_regex import compile_linear
 from holdfast.tools.regex_literals import find_required_literals
 
 
@@ -25,6 +26,8 @@ from holdfast.tools.regex_literals import find_required_literals
         (r"[xyz]foo[]a]bar", ("foo",)),
         (r"fo{2,3}bar", ("bar",)),
         ("grün", ()),
+        (r"\<word\>end", ("word",)),
+        (r"[[a]foo]bar", ("bar",)),
     ],
 )
 def test_literals_of(pattern, literals):
@@ -33,6 +36,7 @@ def test_literals_of(pattern, literals):
 
 ATOMS = st.sampled_from(
     ["a", "b", "ab", ".", r"\w", r"\.", "[ab]", "[^a]", "(ab)", "(a|b)", "^", "$", "c"]
+    + [r"\<", r"\>", "[[a]b]", "[]a]", r"\b", "[a&&b]"]
 )
 COUNTS = st.sampled_from(["", "", "", "*", "+", "?", "{0,2}", "{2}", "*?"])
 
@@ -44,8 +48,8 @@ COUNTS = st.sampled_from(["", "", "", "*", "+", "?", "{0,2}", "{2}", "*?"])
 def test_whatever_matches_holds_one_of_the_literals(alternatives, text):
     pattern = "|".join("".join(atom + count for atom, count in one) for one in alternatives)
     try:
-        found = regex.search(pattern, text)
-    except regex.error:
+        found = compile_linear(pattern).matches(text)
+    except UsageError:
         return
     literals = find_required_literals(pattern)
     if found and literals:

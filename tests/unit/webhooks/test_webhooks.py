@@ -16,6 +16,7 @@ from receiver import receiving
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import NotFound, PermissionDenied, UsageError
+from holdfast.operations import Caller, runs
 from holdfast.policy import Budget
 from holdfast.settings import Settings, load_settings
 from holdfast.testing import FakeClock, ScriptedModel, tool_call
@@ -222,3 +223,43 @@ async def test_nothing_is_lost_when_the_process_is_killed(tmp_path: Path, kill_a
         # At least once: whoever gets one twice knows it by its id.
         ids = [headers["webhook-id"] for headers, _ in receiver.seen]
         assert len(set(ids)) == 3
+
+
+async def test_of_two_servers_on_one_state_one_sends_and_the_other_takes_over(
+    tmp_path: Path,
+) -> None:
+    settings = settings_of(tmp_path)
+    async with receiving() as receiver, AsyncClient(settings=settings) as first:
+        await first.webhooks.add(receiver.url, ["run.ended"])
+        async with AsyncClient(settings=settings) as second:
+            for client in (first, second):
+                await client._runtime.webhooks.begin()
+            for number in range(20):
+                await (first, second)[number % 2].runs.execute(
+                    Agent("a", model=ScriptedModel("x")), "", "hi"
+                )
+            await receiver.wait_for(20)
+            # Whichever sends, the other takes nothing while it lives.
+            sent = [await client.webhooks.deliver() for client in (first, second)]
+            assert sum(sent) == 0
+            ids = [headers["webhook-id"] for headers, _ in receiver.seen]
+            assert len(ids) == len(set(ids)) == 20
+            holds = [client._runtime.webhooks._lead is not None for client in (first, second)]
+            assert sorted(holds) == [False, True]
+        # The second is gone, and what happens now is told all the same.
+        await first.runs.execute(Agent("a", model=ScriptedModel("x")), "", "hi")
+        await receiver.wait_for(21)
+        assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 21
+
+
+async def test_what_was_told_of_a_user_is_erased_with_them(tmp_path: Path) -> None:
+    async with receiving() as receiver, AsyncClient(settings=settings_of(tmp_path)) as client:
+        await client.webhooks.add(receiver.url, ["run.ended"])
+        for who in ("ada", "bob"):
+            caller = Caller(tenant="default", subject=who, scopes=frozenset({"runs:write"}))
+            await runs.execute.perform(await client._runtime.opened(), caller, "", "", "hi")
+        assert await client.webhooks.deliver() == 2
+        await client.tenants.erase_user("ada")
+        left = [one.data for one in await client.webhooks.deliveries()]
+        assert [one.get("owner") for one in left if one] == ["bob"]
+        assert len(left) == 2

@@ -11,14 +11,15 @@ Packages add kinds by entry points of the group `holdfast.artifact_stores`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, unquote
 
 import msgspec
 
 from holdfast.artifacts.blobs import BlobStore
-from holdfast.errors import UsageError
+from holdfast.errors import ConfigError, UsageError
 from holdfast.journal import AddressRegistry, resolve_directory
 
 FOLDER = "artifacts"
@@ -88,14 +89,16 @@ def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
         config["region"] = options.region
     if options.endpoint:
         config["endpoint"] = options.endpoint
-    client = store.S3Store(
-        bucket,
-        prefix=prefix or None,
-        config=config,
-        client_options=_client_options(config.get("endpoint", "")),
-        retry_config=objects.retry_options(),
-    )
-    return objects.ObjectBlobs(client, f"{address.scheme}://{bucket}/{prefix}")
+    place = f"{address.scheme}://{bucket}/{prefix}"
+    with _explained(place):
+        client = store.S3Store(
+            bucket,
+            prefix=prefix or None,
+            config=config,
+            client_options=_client_options(config.get("endpoint", "")),
+            retry_config=objects.retry_options(),
+        )
+    return objects.ObjectBlobs(client, place)
 
 
 def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -111,14 +114,16 @@ def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     )
     if options.endpoint:
         config["base_url"] = options.endpoint
-    client = store.GCSStore(
-        bucket,
-        prefix=prefix or None,
-        config=config,
-        client_options=_client_options(options.endpoint),
-        retry_config=objects.retry_options(),
-    )
-    return objects.ObjectBlobs(client, f"{address.scheme}://{bucket}/{prefix}")
+    place = f"{address.scheme}://{bucket}/{prefix}"
+    with _explained(place):
+        client = store.GCSStore(
+            bucket,
+            prefix=prefix or None,
+            config=config,
+            client_options=_client_options(options.endpoint),
+            retry_config=objects.retry_options(),
+        )
+    return objects.ObjectBlobs(client, place)
 
 
 def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -136,14 +141,16 @@ def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     )
     if options.endpoint:
         config["endpoint"] = options.endpoint
-    client = store.AzureStore(
-        container,
-        prefix=prefix or None,
-        config=config,
-        client_options=_client_options(options.endpoint),
-        retry_config=objects.retry_options(),
-    )
-    return objects.ObjectBlobs(client, f"{address.scheme}://{container}/{prefix}")
+    place = f"{address.scheme}://{container}/{prefix}"
+    with _explained(place):
+        client = store.AzureStore(
+            container,
+            prefix=prefix or None,
+            config=config,
+            client_options=_client_options(options.endpoint),
+            retry_config=objects.retry_options(),
+        )
+    return objects.ObjectBlobs(client, place)
 
 
 def _bucket(address: SplitResult) -> tuple[str, str]:
@@ -163,9 +170,25 @@ def _credentials(options: BlobStoreOptions, **names: str) -> dict[str, str]:
     return {option: value for option, value in found.items() if value}
 
 
+@contextlib.contextmanager
+def _explained(place: str) -> Iterator[None]:
+    """Turn what the client of a bucket refuses into an error that names the setting."""
+    from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except (BaseError, ValueError) as error:
+        # Only its first line: what follows may repeat the credentials.
+        detail = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(detail=f"artifacts.url: {place} cannot be opened: {detail}") from error
+
+
 def _client_options(endpoint: str) -> dict[str, object]:
+    # A bucket takes its time to join the parts of a large file, or to copy it; the usual 30
+    # seconds of the client are also all that a download as a whole would get.
+    options: dict[str, object] = {"timeout": "15 minutes", "connect_timeout": "10 seconds"}
     # Without TLS only where the operator wrote an address without it.
-    return {"allow_http": True} if endpoint.startswith("http://") else {}
+    return {**options, "allow_http": True} if endpoint.startswith("http://") else options
 
 
 FILES = BlobStoreKind(open=_open_files, place=_file_place)

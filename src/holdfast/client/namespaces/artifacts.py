@@ -9,6 +9,7 @@ class ArtifactNamespace(Surface[Mode]):
     """Artifacts: save, load, stream, find, version, share and delete files."""
 
     save = artifacts.save
+    write = artifacts.write
     load = artifacts.load
     stream = artifacts.stream
     upload = artifacts.upload

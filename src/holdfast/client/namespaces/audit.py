@@ -10,5 +10,6 @@ class AuditNamespace(Surface[Mode]):
 
     verify = audit.verify
     heads = audit.heads
+    anchor = audit.anchor
     list = audit.list_
     verify_trail = audit.verify_trail

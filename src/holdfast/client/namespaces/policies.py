@@ -10,4 +10,8 @@ class PolicyNamespace(Surface[Mode]):
 
     store = policies.store
     status = policies.status
+    get = policies.get
+    validate = policies.validate
+    explain = policies.explain
+    replay = policies.replay
     reload = policies.reload

@@ -18,6 +18,7 @@ class RunNamespace(Surface[Mode]):
     get = runs.get
     request = runs.request
     list = runs.list_
+    find = runs.find
     cancel = runs.cancel
     steer = runs.steer
     steer_run = runs.steer_run

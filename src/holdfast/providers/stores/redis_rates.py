@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-import structlog
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
@@ -21,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, WatchError
 
 from holdfast.errors import ConfigError, RateStoreFailed
+from holdfast.observability import Logger
 from holdfast.providers.rate_rules import RateCharge
 from holdfast.providers.rate_store import Shortage
 
@@ -29,7 +29,7 @@ _PATIENCE_S: Final = 5.0
 """How long the server may take to be reached, and to answer."""
 
 _T = TypeVar("_T")
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 
 
 class _Window(NamedTuple):

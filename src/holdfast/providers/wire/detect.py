@@ -92,6 +92,10 @@ class ResponsesOrChat:
         """Which API is used; None as long as it is unknown."""
         return "chat" if self._force_chat else self._memory.get(*self._place)
 
+    def choose_api(self, api: OpenAIApi) -> WireModel:
+        """Return the model as it is asked through one of the APIs, whatever was found out."""
+        return self._models[api]
+
     def count_tokens(self, request: ModelRequest) -> int:
         """Count the input tokens of a request."""
         return self._models["chat"].count_tokens(request)

@@ -6,13 +6,13 @@ import codecs
 import difflib
 import posixpath
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
 from holdfast.errors import FileMissing, FileUnsuitable, HoldfastError, TellModel
-from holdfast.messages import FilePart
+from holdfast.messages import ARTIFACT_SCHEME, FilePart
 from holdfast.sandbox import Workspace
 from holdfast.tools.builtin.notebook import render_notebook
 from holdfast.tools.context import ToolContext
@@ -23,6 +23,7 @@ from holdfast.tools.target import make_path_target
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 MAX_NOTEBOOK_BYTES = 32 * 1024 * 1024
+MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
 MAX_OUTPUT_CHARS = 256 * 1024
 MAX_LINE_CHARS = 2_000
 _SAMPLE = 64 * 1024
@@ -54,9 +55,39 @@ async def read(
     """Read a file of the workspace.
 
     Text comes with line numbers. Images are shown as images, notebooks as their cells
-    with outputs. Use offset and limit for the rest of a long file.
+    with outputs. Use offset and limit for the rest of a long file. `artifact:ID` instead of a
+    path reads an artifact, such as the whole of an output that was cut.
     """
+    if file_path.startswith(ARTIFACT_SCHEME):
+        return await _read_artifact(context, file_path, offset, limit)
     return await context.look(_read_with_note, context.workspace, file_path, offset, limit)
+
+
+async def _read_artifact(context: ToolContext, address: str, offset: int, limit: int) -> ToolResult:
+    """Read an artifact that the session may reach, by its address."""
+    content = bytearray()
+    pieces = context.artifacts.stream(address[len(ARTIFACT_SCHEME) :])
+    async with aclosing(pieces):
+        async for piece in pieces:
+            content += piece
+            if len(content) > MAX_ARTIFACT_BYTES:
+                wanted = "one of at most 64 MB"
+                raise FileUnsuitable(path=address, found="a larger artifact", wanted=wanted)
+    return await context.look(_show_artifact, bytes(content), address, offset, limit)
+
+
+def _show_artifact(data: bytes, address: str, offset: int, limit: int) -> ToolResult:
+    media_type = _detect_image_type(data[:_SAMPLE])
+    if media_type:
+        return ToolResult(
+            f"{media_type}, {len(data)} bytes",
+            title=address,
+            metadata={"media_type": media_type, "bytes": len(data)},
+            attachments=(FilePart(media_type=media_type, url=address),),
+        )
+    if is_binary(data[:_SAMPLE]):
+        raise FileUnsuitable(path=address, found="a binary file", wanted="text or an image")
+    return _number(decode_file(data, address)[0].splitlines(), address, offset, limit)
 
 
 def _read_with_note(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:
@@ -88,9 +119,16 @@ def _nearest_instructions(workspace: Workspace, path: str) -> str:
                 candidate = f"{folder}/{name}"
                 with suppress(HoldfastError):
                     if workspace.stat(candidate).kind == "file":
-                        return "" if candidate == found else candidate
+                        is_own = candidate == found or _is_written(workspace, candidate)
+                        return "" if is_own else candidate
             folder = posixpath.dirname(folder)
     return ""
+
+
+def _is_written(workspace: Workspace, path: str) -> bool:
+    """Say whether a run has put a file there: it instructs no agent before a user says so."""
+    writes = workspace.writes
+    return writes is not None and writes.was_written(posixpath.join(workspace.root, path))
 
 
 def _read(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:

@@ -1,4 +1,5 @@
 import asyncio
+import random
 
 import machine
 import pytest
@@ -72,7 +73,7 @@ async def test_lines_are_named_by_path_and_number(search, tree):
         (r"grüne", {"latin.txt:1"}),
         (r"(?i)^ALPHA beta", {"src/c.txt:1"}),
         (r"line$", {"src/c.txt:2"}),
-        (r"return (?=x)", {"a.py:4"}),
+        (r"return\b.x$", {"a.py:4"}),
         (r"colou?r|alphax*\(1", {"src/b.py:2"}),
         (r"\x61lpha marked", {"marked.txt:1"}),
         (r"[a]lpha mar[k]ed", {"marked.txt:1"}),
@@ -120,15 +121,34 @@ async def test_long_lines_are_cut(search, root):
     assert len((await search("needle")).output) < 1_000
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "a{2,1}", "*a"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "[a", "a{2,1}", "*a", "{", "(a{99}){999}", "(?x)a", "x" * 2_001, r"(\w{99}){50}"],
+)
 async def test_bad_expression_is_told(search, root, pattern):
     with pytest.raises(TellModel) as caught:
         await search(pattern)
     assert caught.value.retry
 
 
-async def test_catastrophic_expression_is_stopped_and_the_loop_goes_on(search, root):
-    (root / "evil.txt").write_text("x" * 60 + "\n")
+@pytest.mark.parametrize("pattern", ["return (?=x)", "(?<!a)b", r"(a)\1"])
+async def test_what_the_engine_lacks_is_told_before_and_after(search, root, pattern):
+    shown = grep.parameters["properties"]["pattern"]["description"]
+    assert "no lookaround" in shown and "no back references" in shown
+    with pytest.raises(TellModel, match="no lookaround, no back references"):
+        await search(pattern)
+
+
+async def test_expression_that_would_backtrack_takes_no_time(search, root):
+    (root / "evil.txt").write_text("x" * 60_000 + "\n")
+    result = await search(r"(x|xx)+(y|z)(x|xx)+(x|xx)+$|^(x+x+)+y", budget_s=5)
+    assert result.metadata["matches"] == 0
+
+
+async def test_costly_search_is_stopped_and_the_loop_goes_on(search, root):
+    bits = random.Random(1)
+    lines = ["".join(bits.choices("01", k=4_000)) for _ in range(200)]
+    (root / "evil.txt").write_text("\n".join(lines))
     ticks = 0
 
     async def tick():
@@ -139,9 +159,17 @@ async def test_catastrophic_expression_is_stopped_and_the_loop_goes_on(search, r
 
     ticking = asyncio.create_task(tick())
     with pytest.raises(TellModel):
-        await search(r"(x|xx)+(y|z)(x|xx)+(x|xx)+$|^(x+x+)+y", budget_s=0.2)
+        await search(r"[01]*1[01]{1500}x", budget_s=0.2)
     ticking.cancel()
     assert ticks > 3
+
+
+async def test_of_endless_lines_the_beginning_is_searched_and_told(search, root):
+    (root / "evil.txt").write_text("01" * 50_000)
+    result = await search(r"[01]*1[01]{1500}x")
+    assert "only the beginning was searched" in result.output
+    (root / "evil.txt").write_text("01" * 50_000 + "needle")
+    assert (await search("needle")).metadata["matches"] == 1
 
 
 async def test_missing_path_bad_include_and_outside_are_refused(search, tree):
