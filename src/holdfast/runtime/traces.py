@@ -256,7 +256,7 @@ def encode_trace(trace: RunTrace, run_id: str) -> bytes:
             made.status.message = span.error
         else:
             made.status.code = trace_pb2.Status.STATUS_CODE_OK
-    return request.SerializeToString()
+    return bytes(request.SerializeToString())
 
 
 __all__ = ["SentTrace", "TraceService", "choose_address", "encode_trace", "parse_headers"]

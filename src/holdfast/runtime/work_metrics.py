@@ -101,8 +101,9 @@ class WorkMetrics:
                 f"holdfast_{name}", about, labels, buckets=buckets, registry=registry
             )
         for name, (about, labels) in _GAUGES.items():
-            made = prometheus.Gauge(f"holdfast_{name}", about, labels, registry=registry)
-            self._made[name] = made
+            self._made[name] = prometheus.Gauge(
+                f"holdfast_{name}", about, labels, registry=registry
+            )
         self._positions: dict[Journal, int] = {}
         self._values: dict[str, set[str]] = {}
         self._queued: OrderedDict[str, float] = OrderedDict()
@@ -243,6 +244,8 @@ class WorkMetrics:
 
     async def _look_at_budget(self, runtime: Runtime) -> None:
         shared = runtime.budgets.tenant
+        if shared is None:
+            return
         used, most = (await shared.spending()).used, shared.budget
         ratios = {
             "calls": (used.calls, most.max_calls),
