@@ -112,7 +112,7 @@ class WebhookSink:
     def __init__(self, url: str, *, networks: Sequence[str] = ()) -> None:
         """Post to this address; `networks` that are not public may be reached too."""
         self.name = url
-        host = urlsplit(url).hostname
+        host = urlsplit(url).netloc.rpartition("@")[2]
         if urlsplit(url).scheme not in ("http", "https") or not host:
             raise ConfigError(detail="audit.webhook: say an http or https address")
         rules = NetworkRules(

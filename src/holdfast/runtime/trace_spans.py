@@ -94,11 +94,13 @@ async def build_trace(
     found = {key: one for spans in builders.values() for key, one in spans.finish().items()}
     for child in below:
         # A call started it, or a step did; else it hangs below the run itself.
-        names = (f"call:{child.parent_call}", steps.get(child.id, ""), f"run:{child.parent_run}")
+        call = f"call:{child.parent_run}:{child.parent_call}"
+        names = (call, steps.get(child.id, ""), f"run:{child.parent_run}")
         found[f"run:{child.id}"].parent = next(
             (one for one in names if one in found), f"run:{run.id}"
         )
-    await _add_mcp_calls(journal, found, {one.session_id for one in (own, *below)})
+    calls = {pair: key for spans in builders.values() for pair, key in spans.calls.items()}
+    await _add_mcp_calls(journal, found, calls)
     for one in found.values():
         if one.parent and one.parent not in found:
             one.parent = f"run:{run.id}"
@@ -114,15 +116,17 @@ async def _read_run(journal: Journal, child: ChildRun) -> AsyncIterator[Event]:
                 yield event
 
 
-async def _add_mcp_calls(journal: Journal, found: dict[str, TraceSpan], sessions: set[str]) -> None:
+async def _add_mcp_calls(
+    journal: Journal, found: dict[str, TraceSpan], calls: Mapping[tuple[str, str], str]
+) -> None:
     """Add what MCP servers were asked, below the calls that asked."""
     after, kinds = 0, frozenset({McpInvoked.kind})
     while page := await journal.read(SYSTEM_SESSION, after=after, limit=_PAGE, kinds=kinds):
         after = page[-1].session_seq
         for event in page:
             called = event.expect(McpInvoked)
-            parent = f"call:{called.call_id}"
-            if called.session_id not in sessions or parent not in found:
+            parent = calls.get((called.session_id, called.call_id))
+            if parent is None:
                 continue
             found[f"mcp:{event.seq}"] = TraceSpan(
                 key=f"mcp:{event.seq}",
@@ -163,6 +167,9 @@ class _RunSpans:
         self._found: dict[str, TraceSpan] = {}
         self.steps: dict[str, str] = {}
         """Which step started which run."""
+        self.calls: dict[tuple[str, str], str] = {}
+        """The spans of calls, by session and call: ids of calls are unique in a message only."""
+        self._messages: dict[str, str] = {}
         self._root = TraceSpan(
             key=self._key,
             parent="",
@@ -211,7 +218,7 @@ class _RunSpans:
             self._note_message(event, fact)
         elif isinstance(fact, MessagePartUpdated | NestedCallEnded):
             if isinstance(fact.part, ToolPart) and fact.part.state != "pending":
-                self._note_call(event, fact.part)
+                self._note_call(event, fact.part, fact.message_id)
         elif event.kind.startswith("workflow."):
             self._note_workflow(event, fact)
         else:
@@ -273,7 +280,7 @@ class _RunSpans:
             about[genai.OUTPUT_MESSAGES] = message.text[:_MOST_TEXT]
         self._span(event, f"chat {message.model}", self._key, about)
 
-    def _note_call(self, event: Event, part: ToolPart) -> None:
+    def _note_call(self, event: Event, part: ToolPart, message_id: str) -> None:
         about: dict[str, Value] = {
             genai.OPERATION: "execute_tool",
             genai.SPAN_KIND: "TOOL",
@@ -286,7 +293,10 @@ class _RunSpans:
             text = msgspec.json.encode(part.input).decode()
             about[genai.TOOL_ARGUMENTS] = text[:_MOST_TEXT]
             about[genai.TOOL_RESULT] = (part.output or part.error)[:_MOST_TEXT]
-        key = f"call:{part.call_id}"
+        key = f"call:{self._run.id}:{part.call_id}"
+        if self._messages.setdefault(key, message_id) != message_id:
+            key = f"{key}:{message_id}"
+        self.calls[event.session_id, part.call_id] = key
         self._found[key] = TraceSpan(
             key=key,
             parent=self._key,

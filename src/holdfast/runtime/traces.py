@@ -131,7 +131,7 @@ class TraceService:
         trace = await build_trace(self._journal, run, tenant=self._tenant, has_content=content)
         address = choose_address(url or self._chosen.otlp_url)
         body = encode_trace(trace, run.id)
-        host = urlsplit(address).hostname or ""
+        host = urlsplit(address).netloc.rpartition("@")[2]
         rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=_ANYWHERE)
         request = HttpRequest(
             url=address,

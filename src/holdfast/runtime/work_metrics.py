@@ -101,8 +101,9 @@ class WorkMetrics:
                 f"holdfast_{name}", about, labels, buckets=buckets, registry=registry
             )
         for name, (about, labels) in _GAUGES.items():
-            gauge = prometheus.Gauge(f"holdfast_{name}", about, labels, registry=registry)
-            self._made[name] = gauge
+            self._made[name] = prometheus.Gauge(
+                f"holdfast_{name}", about, labels, registry=registry
+            )
         self._positions: dict[Journal, int] = {}
         self._values: dict[str, set[str]] = {}
         self._queued: OrderedDict[str, float] = OrderedDict()

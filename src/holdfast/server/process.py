@@ -14,6 +14,7 @@ from types import FrameType, ModuleType
 
 from holdfast.agents import Agent
 from holdfast.errors import MissingExtra, UsageError
+from holdfast.policy import Reload
 from holdfast.server.app import HttpApplication
 from holdfast.server.guard import bracketed
 
@@ -83,6 +84,7 @@ class HoldfastServer(uvicorn.Server):
         self._app = app
         self._on_ready = on_ready
         self._stopping: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[Reload] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the records, then listen."""
@@ -104,11 +106,11 @@ class HoldfastServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
-        stop_reloads = self._app.runtimes.operator.policies.reload_on_hangup()
+        loop.add_signal_handler(signal.SIGHUP, self._reload_policies)
         try:
             yield
         finally:
-            stop_reloads()
+            loop.remove_signal_handler(signal.SIGHUP)
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
@@ -118,6 +120,11 @@ class HoldfastServer(uvicorn.Server):
             self.should_exit = self.force_exit = True
             return
         self._stopping = asyncio.get_running_loop().create_task(self._stop())
+
+    def _reload_policies(self) -> None:
+        """Have the first runtime, the operator's, read its policies; the others follow it."""
+        for runtime in self._app.runtimes.list_open()[:1]:
+            self._reloading = asyncio.create_task(runtime.policies.reload(asked_by="SIGHUP"))
 
     async def _stop(self) -> None:
         try:

@@ -141,6 +141,7 @@ CHILD = """
 import asyncio, os, signal, sys
 from holdfast import AsyncClient, Agent, tool
 from holdfast.settings import load_settings
+from holdfast.testing import ScriptedModel, tool_call
 @tool(effect="read")
 def die(value: int) -> int:
     "Die once."
