@@ -3,7 +3,7 @@
 from holdfast import Agent, tool
 from holdfast.testing import ScriptedModel, tool_call
 
-charges = []
+charges: list[int] = []
 
 
 @tool

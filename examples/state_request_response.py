@@ -44,9 +44,9 @@ async def main() -> None:
     curious = Agent("curious", tools=[ask], permission=RULES, model=asks)
     expert = Agent("expert", tools=[answer], permission=RULES, model=answers)
     async with AsyncClient() as client:
-        result, _ = await asyncio.gather(
-            curious.run("Ask the desk.", client=client), expert.run("Help.", client=client)
-        )
+        helping = asyncio.create_task(expert.run("Help.", client=client))
+        result = await curious.run("Ask the desk.", client=client)
+        await helping
         [call] = await client.get_execution_history(result.session_id, 1)
         print(call.output)
 

@@ -26,6 +26,7 @@ One branch per reader::
           AgentToolMissing       this process lacks a tool that an agent was given
         AlreadyExists          the name or id is taken
         RunIdReused            a run of this id began with another message
+        DependencyMissing      a run was not handed what its tools or its prompt ask for
         ScriptExhausted        a test model was asked more often than scripted
         CassetteMismatch       a request that the cassette did not record
       Refused                the system said no
@@ -63,6 +64,7 @@ One branch per reader::
           LLMOverloaded          the provider said: not now
           LLMBadRequest          the provider refused the request as such
             LLMContextTooLong      the request exceeds the model's window
+            LLMInputUnsupported    the model takes no such file
             LLMNotFound            the provider knows no such model or no such API
           LLMQuotaExhausted      no money or quota left; waiting does not help
           LLMProtocolError       the answer is not what its API promises
@@ -407,6 +409,17 @@ class RunIdReused(UsageError):
     )
 
 
+class DependencyMissing(UsageError):
+    """A run was not handed what its tools or its prompt ask for by type; nothing was executed."""
+
+    code = "deps.missing"
+    message = "The agent {agent!r} needs a {wanted}, which this run was not handed{given}."
+    next_step = (
+        "Pass it as deps= to the call that starts the run, and again to the one that resumes it "
+        "(the same run_id): dependencies are not kept."
+    )
+
+
 class ScriptExhausted(UsageError):
     """A scripted test model was asked more often than its script has answers."""
 
@@ -684,6 +697,11 @@ class RunFailed(Failed):
         """How the run ended."""
         return str(self.context.get("status", "failed"))
 
+    @property
+    def cause(self) -> str:
+        """The code of the error that made it fail; empty where none was recorded."""
+        return str(self.context.get("cause", ""))
+
 
 class RunInterrupted(Failed):
     """The machine failed while an agent worked: a full disk, a store that cannot be used.
@@ -770,6 +788,14 @@ class LLMContextTooLong(LLMBadRequest):
     )
 
 
+class LLMInputUnsupported(LLMBadRequest):
+    """The model, or its API, takes no such file; nothing was sent."""
+
+    code = "llm.input_unsupported"
+    message = "{provider}: {model} takes no {kind} ({name})."
+    next_step = "Choose a model that does (`model=`, `--model`), or send what is in it as text."
+
+
 class LLMNotFound(LLMBadRequest):
     """The provider knows no such model, or does not offer the API that was asked."""
 
@@ -853,6 +879,24 @@ class AgentTimeout(Failed):
     code = "agent.timeout"
     message = "The agent {agent} did not end within {limit_s} s and was cancelled."
     next_step = "Give it a smaller task, or more time (`orchestration.time_s`)."
+
+
+class AuditSinkFailed(Failed):
+    """Lines of the audit trail could not be sent on; they stay in the trail, and are sent again."""
+
+    code = "audit.sink_failed"
+    is_retryable = True
+    message = "The audit trail could not be sent to {sink}: {detail}"
+    next_step = "Look whether it can be reached; nothing is lost, it is sent again by itself."
+
+
+class TraceExportFailed(Failed):
+    """A trace could not be sent; it can be made from the journal again at any time."""
+
+    code = "telemetry.export_failed"
+    is_retryable = True
+    message = "The trace could not be sent to {url}: {detail}"
+    next_step = "Look whether the receiver takes OTLP over HTTP there; then send it again."
 
 
 class RequestTimeout(Failed):
@@ -1049,6 +1093,14 @@ class LeaseLost(Conflict):
     code = "journal.lease_lost"
     message = "Session {session_id} is at epoch {current}; this writer holds epoch {held}."
     next_step = "Stop writing; the run goes on where the newer lease is."
+
+
+class ApprovalConflict(Conflict):
+    """Another answer settled the approval first; this one changed nothing."""
+
+    code = "approval.conflict"
+    message = "{approval_id} was settled by another answer first: {by} said {verdict}."
+    next_step = "Look at it with `holdfast approvals show`; what was decided holds."
 
 
 class StateConflict(Conflict):

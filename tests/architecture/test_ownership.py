@@ -15,6 +15,7 @@ FOR_ALL_OWNERS = {
     "artifacts.rekey",
     "artifacts.usage",
     "artifacts.verify",
+    "audit.anchor",
     "audit.heads",
     "audit.verify",
     "loops.load",

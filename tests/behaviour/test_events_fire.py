@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 from holdfast import Agent, AsyncClient, tool
@@ -12,10 +13,13 @@ from holdfast.hooks import VIEWS, BusEvent, QueueOptions
 from holdfast.hooks.names import EPHEMERAL
 from holdfast.journal import list_known_kinds
 from holdfast.messages import TextPart
+from holdfast.orchestration.delegation import AgentTask
+from holdfast.orchestration.loop import LoopSetup
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy.budgets import Budget
+from holdfast.providers import ModelRequest
 from holdfast.settings import load_settings
-from holdfast.testing import ModelReply, ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 from holdfast.tools import ToolContext
 
 TESTS = Path(__file__).parents[1]
@@ -136,6 +140,58 @@ async def hand_over(client: AsyncClient) -> None:
     assert (await client.execute_agent(desk, "", "go")).response == "refunded"
 
 
+async def delegate(client: AsyncClient, session_id: str) -> None:
+    """Let agents work for others: one is done, one fails, one is stopped; one spends too much."""
+    broken = ScriptedModel(LLMOverloaded(provider="test", detail="no"))
+    await client.register_agent(Agent("helper", model=ScriptedModel("helped"), mode="subagent"))
+    await client.register_agent(Agent("clumsy", model=broken, mode="subagent"))
+    reached = asyncio.Event()
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait for ever."""
+        reached.set()
+        await asyncio.Event().wait()
+        return ""
+
+    model = ScriptedModel(tool_call("wait"))
+    await client.register_agent(Agent("slow", model=model, mode="subagent", tools=[wait]))
+    orchestrator = await client.runs.orchestrator()
+    tasks = [AgentTask(agent_name=name, description="go") for name in ("helper", "clumsy")]
+    results = await orchestrator.run_parallel_agents(tasks, session_id)
+    assert [result.status for result in results] == ["completed", "failed"]
+    stopped = asyncio.create_task(
+        orchestrator.run_parallel_agents(
+            [AgentTask(agent_name="slow", description="go")], session_id
+        )
+    )
+    async with asyncio.timeout(30):
+        await reached.wait()
+    stopped.cancel()
+    await asyncio.gather(stopped, return_exceptions=True)
+    spender = Agent("spender", model=ScriptedModel("never"), budget=Budget(max_tokens=1))
+    assert (await client.execute_agent(spender, "", "go")).status == "failed"
+
+
+def play(request: ModelRequest) -> str:
+    """Plan, work or review, as the form asks for."""
+    fields = (request.output_schema or {}).get("properties", {})
+    if "steps" in fields:
+        check = {"kind": "function", "function": "is_there"}
+        step = {"id": "greet", "title": "Greet", "instruction": "Say hello.", "checks": [check]}
+        return json.dumps({"steps": [step]})
+    if "verdict" in fields:
+        return json.dumps({"verdict": "accept", "reason": "It is a greeting."})
+    return "Hello!"
+
+
+async def reach_goal(client: AsyncClient) -> None:
+    """Let the loop plan a step and do it."""
+    functions = {"is_there": lambda evidence: bool(evidence.answer)}
+    setup = LoopSetup(model=FunctionModel(play), functions=functions)
+    assert (await client.loops.run("Greet the reader", options=setup)).outcome == "done"
+
+
 async def run_script(client: AsyncClient) -> None:
     """Let a script be asked before a tool is called."""
     client.hooks.on_script("tool.before_execution", ["/bin/true"], is_guard=True)
@@ -174,6 +230,8 @@ async def heard_names(folder: Path) -> set[str]:
         await keep_house(client, session.id)
         await flow(client)
         await hand_over(client)
+        await delegate(client, session.id)
+        await reach_goal(client)
         await run_script(client)
         await client.events.settle()
     return heard

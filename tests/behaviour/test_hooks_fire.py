@@ -71,6 +71,10 @@ async def everything(client: AsyncClient) -> None:
     # A workflow with a step that fails and one that ends.
     flow = Workflow("flow").step("a", tool=fail, on_error="continue").step("b", value=1)
     assert (await client.workflows.run(flow)).output == 1
+    # A step that is tried again.
+    again = Workflow("again").step("a", tool=fail, retry={"attempts": 2, "wait": 0})
+    assert (await client.workflows.run(again)).status == "failed"
+    await client.update_session(session.id, title="more work")
     await client.archive_session(session.id)
     await client.restore_session(session.id)
     # A value is written, read through a migration, and written by two at once.

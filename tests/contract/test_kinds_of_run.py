@@ -31,6 +31,7 @@ from kinds_of_run import (
 from holdfast.hooks import Cancel, HookPayload
 from holdfast.orchestration.workflows import Workflow
 from holdfast.policy.budgets import Budget
+from holdfast.runtime.trace_spans import build_trace
 from holdfast.testing import tool_call
 from holdfast.tools.gate import AutoConfirm
 
@@ -388,3 +389,37 @@ async def test_a_call_that_was_refused_while_it_waited_is_never_made(
         second.approver = AutoConfirm()
         assert await kind.run(second, write_line("a")) != "parked"
     assert world.lines() == []
+
+
+@every_kind
+async def test_every_call_of_every_kind_of_run_is_a_line_of_the_audit(
+    world: World, kind: Kind
+) -> None:
+    async with world.open() as client:
+        client.approver = AutoConfirm()
+        assert await kind.run(client, write_line("a")) == "completed"
+        calls = await client.audit.list(action="tool.call", limit=1000)
+        assert await client.audit.verify_trail() == []
+    [call] = [one for one in calls if one.tool == "bash"]
+    assert (call.outcome, bool(call.run_id)) == ("completed", True)
+    assert (call.tool_version, len(call.source_hash)) == ("1.0.0", 64)
+
+
+@every_kind
+async def test_every_kind_of_run_is_one_trace_without_orphans(world: World, kind: Kind) -> None:
+    async with world.open() as client:
+        client.approver = AutoConfirm()
+        assert await kind.run(client, write_line("a")) == "completed"
+        journal = await client.storage.journal()
+        runs = await client.runs.list()
+        below = {child.id for run in runs for child in await client.runs.children(run.id)}
+        [root] = [run for run in runs if run.id not in below]
+        trace = await build_trace(journal, root, tenant="default")
+    keys = [span.key for span in trace.spans]
+    assert len(set(keys)) == len(keys)
+    assert [span.parent for span in trace.spans].count("") == 1
+    assert all(span.parent in keys for span in trace.spans[1:])
+    assert all(0 < span.start <= span.end for span in trace.spans)
+    assert "execute_tool bash" in {span.name for span in trace.spans}
+    # All runs of the family are in it.
+    assert {key for key in keys if key.startswith("run:")} == {f"run:{run.id}" for run in runs}

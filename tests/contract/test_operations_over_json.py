@@ -80,6 +80,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: Tidy up.\n---\nTidy.\n")
     settings = load_settings(
         overrides={
+            "audit.anchor": f"file://{tmp_path}/anchors.jsonl",
             "workspace": str(workspace),
             "model.name": "offline",
             "secrets.link_key": "k" * 44,
@@ -132,6 +133,7 @@ async def talk(client: ClientSurface[Async]) -> str:
     assert (await client.sessions.most_recent()) is not None
     copy = await client.sessions.fork(session.id)
     await client.sessions.revert(copy.id, to=1)
+    assert (await client.sessions.undo(copy.id, to=1)).restored == ()
     await client.sessions.archive(copy.id)
     await client.sessions.restore(copy.id)
     await client.sessions.change_state(copy.id, "archived")
@@ -169,6 +171,7 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     assert (await client.sessions.context(session)).account.total > 0
     await client.sessions.compact(session)
     assert await client.usage.get(session)
+    assert "holdfast_runs_total" in await client.usage.metrics()
     call = await client.tools.call("list", {"path": "."}, session_id=session)
     assert call.run.status == "completed"
     assert await client.tools.history(session)
@@ -280,6 +283,7 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.providers.list()
     assert await client.mcp.endpoints() == []
     assert await client.policies.reload()
+    assert (await client.policies.status()).version
     assert (await client.policies.get()).version
     assert (await client.policies.validate()).is_valid
     assert (await client.policies.explain("bash", kind="command", target="ls")).rules
@@ -287,7 +291,10 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert await client.approvals.list() == []
     assert await client.approvals.questions() == []
     assert await client.approvals.terms()
+    assert await client.audit.list(action="policy.loaded")
+    assert await client.audit.verify_trail() == []
     assert await client.audit.verify(heads=await client.audit.heads()) == []
+    assert (await client.audit.anchor()).seq > 0
     assert await client.storage.stats()
     assert await client.storage.rebuild() > 0
     assert await client.storage.clean_up()

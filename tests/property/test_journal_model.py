@@ -52,6 +52,10 @@ class JournalMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.model: dict[str, ModelSession] = {}
         self.deletions = 0
+        self.known: set[str] = set()
+        """Owners that have shown themselves; their death can be proved."""
+        self.locked: set[str] = set()
+        """Owners whose byte this store holds."""
         self.journal = Journal(self.make_store(), clock=self.clock)
         self.run(self.journal.open())
 
@@ -148,7 +152,8 @@ class JournalMachine(RuleBasedStateMachine):
         )
         if model is None:
             return
-        is_free = model.expires <= self.clock.boottime()
+        self.locked.add(owner)
+        is_free = not self.is_held(model)
         assert (head is not None) == is_free
         if is_free:
             model.epoch += 1
@@ -158,6 +163,8 @@ class JournalMachine(RuleBasedStateMachine):
     def renew(self, owner: str, behind: int) -> None:
         held = {name: model.epoch - behind for name, model in self.model.items()}
         lost = self.journal.store.renew(held, owner, TTL_S)
+        self.known.add(owner)
+        self.locked.add(owner)
         for name, model in self.model.items():
             is_held = model.owner == owner and not behind
             assert (name not in lost) == is_held
@@ -226,9 +233,15 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_kept)
     @rule()
     def open_again(self) -> None:
+        """Close the store without a word of its owners: those that were known are proved dead."""
         self.run(self.journal.close())
         self.journal = Journal(self.make_store(), clock=self.clock)
         self.run(self.journal.open())
+        self.locked.clear()
+
+    def is_held(self, model: ModelSession) -> bool:
+        is_dead = model.owner in self.known - self.locked
+        return model.expires > self.clock.boottime() and not is_dead
 
     @invariant()
     def the_store_is_as_the_model_says(self) -> None:
@@ -239,7 +252,7 @@ class JournalMachine(RuleBasedStateMachine):
         for name, model in self.model.items():
             head = heads[name]
             assert (head.session_seq, head.epoch) == (len(model.notes), model.epoch)
-            is_held = model.expires > self.clock.boottime()
+            is_held = self.is_held(model)
             assert (head.owner, head.is_held) == (model.owner, is_held)
             events = self.run(self.journal.read_all(name))
             kinds = (Note.kind, Mark.kind)

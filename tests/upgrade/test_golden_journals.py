@@ -20,6 +20,7 @@ DIGESTS = {
     "journal_v1.sql": "f784e3bcdbfbb4ebca54ca3bc351f2045d1a9caa59dc5451c8522f563db70cc9",
     "journal_v2.sql": "adcc9e699ceab8d7843baf9cbb125a39abbb1facfe3b61fb7161ee3928355d07",
     "journal_v3.sql": "5f42168935e11274979427486ca5d7193d4ecb2c8c062f9f56d6cf75c1662de7",
+    "journal_v4.sql": "bc9443091d8bf0d7d2b15f3c70148b849f3e2ef11c254e779fc3549f433c5387",
 }
 
 

@@ -34,17 +34,22 @@ if TYPE_CHECKING:
     from holdfast.agents.handoff import find_handed_over_answer as find_handed_over_answer
     from holdfast.agents.handoff import transfer_to as transfer_to
     from holdfast.agents.handoff import transform as transform
+    from holdfast.agents.instructions import Instructions as Instructions
+    from holdfast.agents.instructions import RunContext as RunContext
+    from holdfast.agents.instructions import write_instructions as write_instructions
     from holdfast.agents.layout import export_agent_files as export_agent_files
     from holdfast.agents.lifecycle import AgentLifecycle as AgentLifecycle
     from holdfast.agents.lifecycle import AgentManager as AgentManager
     from holdfast.agents.lifecycle import AgentState as AgentState
     from holdfast.agents.lifecycle import Resource as Resource
+    from holdfast.agents.output import OutputT as OutputT
     from holdfast.agents.output import OutputType as OutputType
     from holdfast.agents.registry import AGENTS as AGENTS
     from holdfast.agents.registry import AgentEntry as AgentEntry
     from holdfast.agents.registry import AgentRegistry as AgentRegistry
     from holdfast.agents.registry import AgentWarning as AgentWarning
     from holdfast.agents.request import UNLIMITED as UNLIMITED
+    from holdfast.agents.request import WAITING_FOR_MCP as WAITING_FOR_MCP
     from holdfast.agents.request import WAITING_FOR_MODEL as WAITING_FOR_MODEL
     from holdfast.agents.request import KeptRequest as KeptRequest
     from holdfast.agents.request import OnOutage as OnOutage
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     from holdfast.agents.request import make_title as make_title
     from holdfast.agents.result import AgentResult as AgentResult
     from holdfast.agents.result import ChildPiece as ChildPiece
+    from holdfast.agents.result import HandedTo as HandedTo
     from holdfast.agents.result import Listener as Listener
     from holdfast.agents.result import RunOutcome as RunOutcome
     from holdfast.agents.result import hear_nothing as hear_nothing
@@ -65,11 +71,12 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "output": "OutputType",
+            "output": "OutputT OutputType",
+            "instructions": "Instructions RunContext write_instructions",
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
             "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "
-            "WAITING_FOR_MODEL",
+            "WAITING_FOR_MCP WAITING_FOR_MODEL",
             "delegation": "Delegation make_outcome",
             "layout": "export_agent_files",
             "builtin": "list_builtin_agents",
@@ -78,7 +85,7 @@ else:
             "files": "MAX_BYTES AgentFile AgentFiles parse_agent",
             "lifecycle": "Resource AgentLifecycle AgentManager AgentState",
             "registry": "AGENTS AgentEntry AgentRegistry AgentWarning",
-            "result": "ChildPiece Listener RunOutcome hear_nothing AgentResult",
+            "result": "HandedTo ChildPiece Listener RunOutcome hear_nothing AgentResult",
             "templates": "CostEstimate Template list_builtin_templates find_template",
         },
     )

@@ -24,13 +24,16 @@ def list_builtin_agents() -> dict[str, Agent]:
     agents = (
         Agent(
             "build",
-            description="Works on the task with all tools.",
+            description="May read, write and run commands in the workspace without asking; asks "
+            "before it leaves it or repeats itself.",
             permission=(
                 *_DEFAULTS,
                 {"permission": "question", "action": "allow"},
                 {"permission": "plan_enter", "action": "allow"},
             ),
-            prompt="You are a careful engineer. Use the tools to find out before you act, make "
+            prompt="You may read and write in the workspace and run commands in its sandbox "
+            "without asking; a person is asked before you reach beyond it.\n"
+            "You are a careful engineer. Use the tools to find out before you act, make "
             "small changes, and say what you did and what you could not do.",
             native=True,
         ),

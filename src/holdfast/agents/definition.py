@@ -5,19 +5,40 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 import msgspec
 import pydantic
 
-from holdfast.agents.output import OutputType
+from holdfast.agents.instructions import Instructions, WrittenPart, read_instructions
+from holdfast.agents.output import OutputT, OutputType
 from holdfast.canonical import JsonObject
-from holdfast.errors import UsageError
+from holdfast.errors import DependencyMissing, UsageError
+from holdfast.hooks import ExecutionContext
 from holdfast.policy import FORBIDS_NOTHING, NO_BUDGET, QUESTIONS, Budget, RuleSet, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import PermissionRule
-from holdfast.tools import Approver, Tool, stands_for_builtin
+from holdfast.tools import (
+    Approver,
+    DepsT,
+    Need,
+    Tool,
+    check_needs,
+    stands_for_builtin,
+)
 
 if TYPE_CHECKING:
     from holdfast.agents.as_tool import ToTask
@@ -69,12 +90,39 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sandbox: Sandbox = "workspace-write"
     budget: Budget = NO_BUDGET
     tools: tuple[ToolReference, ...] | None = None
+    deps: str = ""
+    """The type of what its runs are handed, by its name."""
+    is_written: bool = False
+    """Whether functions write parts of its prompt; a process that lacks them cannot run it."""
 
 
-_PLAIN_FIELDS = tuple(name for name in AgentRecord.__struct_fields__ if name != "tools")
+_CODE_FIELDS = ("tools", "deps", "is_written")
+_PLAIN_FIELDS = tuple(name for name in AgentRecord.__struct_fields__ if name not in _CODE_FIELDS)
 
 
-class Agent:
+class AgentFields(TypedDict, total=False):
+    """What an agent takes besides its name, its output and its dependencies."""
+
+    description: str
+    mode: Mode
+    permission: Sequence[Rule]
+    native: bool
+    hidden: bool
+    model: str | Model
+    prompt: str | Instructions
+    temperature: float | None
+    top_p: float | None
+    steps: int
+    options: JsonObject | None
+    allowed_tools: Sequence[str]
+    denied_tools: Sequence[str]
+    sandbox: Sandbox
+    tools: Sequence[Tool] | None
+    budget: Budget | None
+    approve: Approver | None
+
+
+class Agent(Generic[OutputT, DepsT]):
     """A definition; `AgentRuntime` is what executes it.
 
     `permission` takes rules as objects or as `{"permission", "pattern", "action"}`; the last
@@ -86,9 +134,31 @@ class Agent:
     `budget` limits what each of its runs may spend. `output` is the type of the answer:
     a pydantic model, a dataclass, any type that pydantic can describe, or a JSON schema.
     `approve` answers when one of its calls asks.
+    `prompt` is a text, or a function that returns one for each turn. `deps_type` is the type of
+    what each run is handed as `deps`: tools and such functions ask for it by type.
     """
 
-    def __init__(  # noqa: PLR0913 - the fields of an agent
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        output: type[OutputT] | None = None,
+        deps_type: type[DepsT] | None = None,
+        **fields: Unpack[AgentFields],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        output: object,
+        deps_type: type[DepsT] | None = None,
+        **fields: Unpack[AgentFields],
+    ) -> None: ...
+
+    def __init__(  # noqa: PLR0913, PLR0915 - the fields of an agent
         self,
         name: str,
         *,
@@ -98,7 +168,7 @@ class Agent:
         native: bool = False,
         hidden: bool = False,
         model: str | Model = "",
-        prompt: str = "",
+        prompt: str | Instructions = "",
         temperature: float | None = None,
         top_p: float | None = None,
         steps: int = 50,
@@ -108,8 +178,9 @@ class Agent:
         sandbox: Sandbox = "workspace-write",
         tools: Sequence[Tool] | None = None,
         budget: Budget | None = None,
-        output: Any = None,  # noqa: ANN401 - any type
+        output: object = None,
         approve: Approver | None = None,
+        deps_type: type[DepsT] | None = None,
     ) -> None:
         """Check and keep the fields.
 
@@ -123,7 +194,19 @@ class Agent:
         self.native = native
         self.hidden = hidden
         self.model = model
-        self.prompt = prompt
+        self.prompt = "" if callable(prompt) else prompt
+        """The part of the prompt that is the same in every run."""
+        self.written: tuple[WrittenPart, ...] = ()
+        """Functions that write further parts, which stand at the end of the system prompt."""
+        self.written_text = ""
+        """What they wrote; empty but in the copy that a turn works with."""
+        if callable(prompt):
+            self.instructions(prompt)
+        self.deps_type = deps_type
+        self.required_deps = ""
+        """The type of `deps` by its name, where the agent comes from its record."""
+        self.lacks_instructions = False
+        """Whether functions write its prompt that only the process has which registered it."""
         self.temperature = temperature
         self.top_p = top_p
         self.steps = steps
@@ -174,6 +257,52 @@ class Agent:
         """Say whether a rule names a tool, rather than covering it by a wildcard."""
         return is_named(tool, self.rules)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its runs need nothing handed over for itself; its tools may ask for more."""
+        return not (self.written or self.lacks_instructions or self.required_deps or self.deps_type)
+
+    # --- what its runs are handed -----------------------------------------------------
+
+    def instructions(self, function: Instructions) -> Instructions:
+        """Let a function write a further part of the prompt; usable as a decorator.
+
+        Its parameters are filled by their types: a `RunContext`, what the run was handed as
+        `deps`, or a field of that. It is called with each turn; its text stands behind what is
+        the same in every run.
+
+        Raises:
+            UsageError: a parameter has no type that it could be filled by.
+        """
+        self.written = (*self.written, read_instructions(function, self.name))
+        return function
+
+    def check_deps(
+        self, deps: object, needs: Iterable[Need], execution: ExecutionContext | None = None
+    ) -> None:
+        """Return if a run that is handed `deps` has all that its prompt, and its tools, ask for.
+
+        Raises:
+            DependencyMissing: it has not; the error says what to pass.
+            UsageError: `deps` has another type, or this process lacks the agent's instructions.
+        """
+        if self.lacks_instructions:
+            raise UsageError(
+                detail=f"Functions write the prompt of {self.name!r}, and this process lacks "
+                "them: register the agent here too, or run it as an object."
+            )
+        wanted, kind = self.deps_type, type(deps)
+        if deps is None and (wanted is not None or self.required_deps):
+            name = self.required_deps or getattr(wanted, "__qualname__", str(wanted))
+            raise DependencyMissing(agent=self.name, wanted=name, given="")
+        if deps is not None and isinstance(wanted, type) and not isinstance(deps, wanted):
+            raise UsageError(
+                detail=f"Runs of {self.name!r} are handed a {wanted.__qualname__} as deps, "
+                f"not a {kind.__qualname__}."
+            )
+        asked = [*needs, *(need for part in self.written for need in part.needs)]
+        check_needs(self.name, asked, deps, execution)
+
     # --- composition ------------------------------------------------------------------
 
     def as_tool(
@@ -214,7 +343,7 @@ class Agent:
             UsageError: a field cannot be meant.
         """
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
-        code = {name: getattr(self, name) for name in ("model", "output", "approve")}
+        code = {name: getattr(self, name) for name in ("model", "output", "approve", "deps_type")}
         code["tools"] = self.tools if self.has_tools else None
         unknown = sorted(set(changes) - set(fields) - set(code))
         if unknown:
@@ -225,6 +354,9 @@ class Agent:
         made.is_wrapped = bool(made._before or made._after)
         if "tools" not in changes:
             made.required_tools = self.required_tools
+        if "prompt" not in changes:
+            made.written = self.written
+        made.required_deps, made.lacks_instructions = self.required_deps, self.lacks_instructions
         return made
 
     async def prepare(self, message: str) -> str:
@@ -233,7 +365,7 @@ class Agent:
             message = await _await_result(function(message))
         return message
 
-    async def finish(self, result: AgentResult) -> AgentResult:
+    async def finish(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
         """Return a run's result as the wrappers leave it."""
         for function in self._after:
             result = await _await_result(function(result))
@@ -247,7 +379,13 @@ class Agent:
         given: tuple[ToolReference, ...] | None = None
         if self.has_tools:
             given = (*self.required_tools, *map(_reference, self.tools))
-        return AgentRecord(**kept, tools=given)
+        wanted = getattr(self.deps_type, "__qualname__", "") if self.deps_type else ""
+        return AgentRecord(
+            **kept,
+            tools=given,
+            deps=wanted or self.required_deps,
+            is_written=bool(self.written) or self.lacks_instructions,
+        )
 
     @classmethod
     def from_record(cls, record: AgentRecord) -> Agent:
@@ -257,6 +395,7 @@ class Agent:
             tools=None if record.tools is None else (),
         )
         made.required_tools = record.tools or ()
+        made.required_deps, made.lacks_instructions = record.deps, record.is_written
         return made
 
     def __repr__(self) -> str:

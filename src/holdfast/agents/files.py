@@ -19,6 +19,7 @@ from holdfast.agents.definition import Agent, Mode
 from holdfast.canonical import hash_sha256
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.sessions import PermissionRule
+from holdfast.settings import RunWrites
 from holdfast.skills import Fault, Frontmatter, TrustStore, list_levels, read_frontmatter
 from holdfast.skills import FrontmatterValue as Value
 from holdfast.tools import Workspace
@@ -114,8 +115,13 @@ class AgentFiles:
         *,
         user_folder: str | os.PathLike[str],
         trust: TrustStore,
+        writes: RunWrites | None = None,
     ) -> None:
-        """Look from this directory upwards, and into the user's folder."""
+        """Look from this directory upwards, and into the user's folder.
+
+        `writes` knows which files a run wrote: those are not read before a user trusts them.
+        """
+        self._writes = writes
         self._directory = Path(directory)
         self._user_folder = Path(user_folder)
         self._trust = trust
@@ -132,16 +138,30 @@ class AgentFiles:
 
         A project's file takes a `reserved` name (in lower case) only when it is trusted.
         """
+        return self._find(reserved)
+
+    def _find(self, reserved: Collection[str] = (), *, keeps_written: bool = False) -> FoundAgents:
         places = list_levels(self._directory)
         found = FoundAgents(agents={}, problems={}, root=places[-1])
         for level in places:
             self._look(found, places[-1], level / FOLDER, "project", reserved)
         self._look(found, self._user_folder, self._user_folder, "user")
+        if self._writes is not None and not keeps_written:
+            self._leave_out_written(found, self._writes)
         return found
+
+    def _leave_out_written(self, found: FoundAgents, writes: RunWrites) -> None:
+        """Take out what a run wrote, which no user has trusted; nothing else takes its place."""
+        for key, file in list(found.agents.items()):
+            if file.source == "project" and not file.is_trusted and writes.was_written(file.path):
+                del found.agents[key]
+                told = "it was written by a run, and no person has trusted it"
+                advice = f"read it, then run `holdfast agents trust {key}`, or remove it"
+                found.problems[key] = f"{file.path}:1: {told}: {advice}"
 
     def trust(self, name: str) -> AgentFile:
         """Vouch for a project's agent as it is now; raises NotFound."""
-        found = self.find()
+        found = self._find(keeps_written=True)
         entry = found.agents.get(name.casefold())
         if entry is None:
             raise NotFound(kind="agent file", value=name)

@@ -12,11 +12,14 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import pydantic
+from typing_extensions import TypeVar
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.providers.json_schema import iterate_nodes, list_faults, list_problems, resolve
 
+OutputT = TypeVar("OutputT", default=Any)
+"""The type of an agent's answer."""
 _DEFINITIONS: Final = ("$defs", "definitions")
 _NO_NAME: Final = re.compile("[^a-zA-Z0-9_-]+")
 _MOST_NAME: Final = 64

@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
-from holdfast.canonical import JsonObject, hash_sha256
+from holdfast.canonical import JsonObject, digest, hash_sha256
 from holdfast.errors import NotFound, UsageError
+from holdfast.messages import FilePart, Message, TextPart, check_history
 from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, compile_matcher, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import ON_BUSY, NewSession, OnBusy
@@ -28,6 +29,7 @@ _LONGEST_TITLE = 60
 OnOutage: TypeAlias = Literal["fail", "park"]
 """What becomes of a run when its model cannot be reached: it fails, or waits and goes on later."""
 WAITING_FOR_MODEL = "waiting_for_model"
+WAITING_FOR_MCP = "waiting_for_mcp"
 """How the reason begins for which such a run is parked; executed again, it goes on."""
 
 
@@ -63,6 +65,8 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     on_outage: OnOutage = "fail"
     message_hash: str = ""
     """Of the message as it was given, where wrappers of the agent changed it."""
+    files_hash: str = ""
+    """Of the files that came with the message."""
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
@@ -108,6 +112,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     new_session: NewSession | None = None
     hear_children: Callable[[ChildPiece], None] | None = None
+    content: tuple[TextPart | FilePart, ...] = ()
+    """The message as parts, in order, where it has more than a text; `message` is their text."""
+    history: tuple[Message, ...] = ()
+    """What a session begins with that begins together with the run."""
+    deps: object = None
+    """What tools and instructions ask for by type; never kept."""
     must_repeat: bool = False
     """Whether a message must be the one with which the run of this `run_id` began."""
 
@@ -115,6 +125,19 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         """The id of the session that it is meant for, as far as it is known."""
         return self.new_session.id if self.new_session is not None else self.session_id
+
+    @property
+    def files_hash(self) -> str:
+        """A digest of the files of the message; empty if there are none."""
+        files = [part for part in self.content if isinstance(part, FilePart)]
+        if not files:
+            return ""
+        return digest(
+            [
+                [file.media_type, file.name, file.url, hash_sha256(file.data or b"")]
+                for file in files
+            ]
+        )
 
     @property
     def agent_name(self) -> str:
@@ -147,10 +170,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             wrong = f"on_busy is one of {', '.join(ON_BUSY)}."
         elif budget is not None and not isinstance(budget, Budget):
             wrong = f"A budget is a Budget, not {budget!r:.80}."
+        elif self.history and self.place:
+            wrong = "`history` begins a new session; leave the session out."
         elif self.options and not _is_json_object(self.options):
             wrong = f"Options are an object that JSON can hold, not {self.options!r:.80}."
         if wrong:
             raise UsageError(detail=wrong)
+        check_history(self.history)
 
     def check_names(self, tools: Iterable[Tool], skills: Iterable[Skill]) -> None:
         """Return if the tools and skills that are left to the run are there.
@@ -182,6 +208,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             model=self.model if isinstance(self.model, str) else "",
             options=self.options,
             on_outage=self.on_outage,
+            files_hash=self.files_hash if self.content else "",
         )
 
 
@@ -216,6 +243,7 @@ def _is_json_object(options: object) -> bool:
 
 __all__ = [
     "UNLIMITED",
+    "WAITING_FOR_MCP",
     "WAITING_FOR_MODEL",
     "KeptRequest",
     "OnOutage",

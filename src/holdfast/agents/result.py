@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Self, TypeAlias
+from typing import Generic, Literal, Self, TypeAlias
 
 import msgspec
 
+from holdfast.agents.output import OutputT
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, RunFailed, make_error_from_dict
 from holdfast.messages import Part, TokenUsage, ToolPart
@@ -35,7 +36,15 @@ class ChildPiece(msgspec.Struct, frozen=True, kw_only=True, tag="child"):
 RunOutcome: TypeAlias = Literal["completed", "parked", "cancelled", "failed"]
 
 
-class AgentResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
+class HandedTo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation goes on that was handed over."""
+
+    agent: str
+    session_id: str
+    run_id: str
+
+
+class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, tag="result"):
     """The answer, and how it came about.
 
     `status` other than `completed` comes with a reason in `metadata`. Usage and cost are
@@ -53,14 +62,25 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     status: RunOutcome = "completed"
     run_id: str = ""
     session_id: str = ""
-    output: Any = None
-    """The answer as a value of the agent's output type, if it has one."""
+    output: OutputT = None  # type: ignore[assignment]
+    """The answer as a value of the agent's output type; `None` where it has none."""
 
     model: str = ""
     """The model that answered last, as `provider:model`; empty where none did."""
 
     stopped_by: str = ""
     """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
+
+    @property
+    def handed_to(self) -> HandedTo | None:
+        """Who went on where the agent handed the conversation over; `None` where it did not."""
+        found = self.metadata.get("handed_to")
+        return msgspec.convert(found, HandedTo) if isinstance(found, dict) else None
+
+    @property
+    def transfer_to(self) -> str:
+        """The agent that the conversation was handed over to; empty where it was not."""
+        return self.handed_to.agent if self.handed_to is not None else ""
 
     @property
     def usage(self) -> TokenUsage:

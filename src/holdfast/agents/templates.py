@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, Protocol
 
 import pydantic
 from pydantic import ConfigDict, Field
 
 from holdfast.agents.definition import Agent
 from holdfast.agents.factory import describe_faults
+from holdfast.agents.output import OutputT
+from holdfast.agents.result import AgentResult
 from holdfast.canonical import JsonObject
 from holdfast.errors import NotFound, UsageError
 from holdfast.messages import TokenUsage
@@ -49,8 +51,17 @@ class CostEstimate:
     cost_usd: float | None
 
 
+class ExecutesAgents(Protocol):
+    """What a template works with; `AsyncClient` is one."""
+
+    @property
+    def execute_agent(self) -> Callable[..., Coroutine[Any, Any, AgentResult[Any]]]:
+        """Run an agent on a message in a session and return its result."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
-class Template:
+class Template(Generic[OutputT]):
     """An agent for a kind of job, and the words with which the job is given."""
 
     name: str
@@ -64,6 +75,27 @@ class Template:
     steps: int = 50
     effort: Effort
     version: str = "1.0.0"
+
+    output: type[OutputT] | None = None
+    """The type of the answer; text unless given."""
+
+    async def execute(
+        self,
+        client: ExecutesAgents,
+        values: Mapping[str, object],
+        *,
+        model: str = "",
+        session_id: str = "",
+        run_id: str = "",
+    ) -> AgentResult[OutputT]:
+        """Do the job: check the parameters, run the agent of this template, return its result.
+
+        Raises:
+            UsageError: the parameters do not fit the schema; nothing was executed.
+        """
+        message = self.message(values)
+        agent = self.agent(model=model)
+        return await client.execute_agent(agent, session_id, message, run_id=run_id)
 
     @property
     def schema(self) -> JsonObject:
@@ -82,7 +114,7 @@ class Template:
             detail = f"The template {self.name!r} cannot be run: {describe_faults(error)}"
             raise UsageError(detail=detail) from error
 
-    def agent(self, *, model: str = "") -> Agent:
+    def agent(self, *, model: str = "") -> Agent[OutputT, Any]:
         """Return the agent of this template."""
         return Agent(
             self.name,
@@ -90,6 +122,7 @@ class Template:
             prompt=self.prompt,
             model=model,
             steps=self.steps,
+            output=self.output,
             permission=[{"permission": name, "action": "allow"} for name in self.tools],
             allowed_tools=self.tools,
         )

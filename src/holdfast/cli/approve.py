@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import click
 
 from holdfast.canonical import JsonObject
-from holdfast.cli.output import make_printable
+from holdfast.cli.call_view import Line, color_diff
+from holdfast.cli.output import make_printable, say
 from holdfast.policy import Decision
 from holdfast.sessions import PermissionRule
 from holdfast.tools import ApprovalAnswer, ApprovalRequest, Question, ToolThreads
@@ -129,18 +130,22 @@ def _show(request: ApprovalRequest) -> None:
     what = request.tool
     if request.permission != request.tool:
         what += f" ({request.permission})"
-    lines = [
-        "",
-        f"{what}{who} wants to run: {describe_reason(request.permission, request.decision)}.",
-        f"It touches: {', '.join(request.targets)}",
-    ]
+    reason = describe_reason(request.permission, request.decision)
+    lines: list[Line] = [("", ""), (f"{what}{who} wants to run: {reason}.", "yellow")]
+    command = request.arguments.get("command")
+    if request.targets != (command,):
+        lines.append((f"It touches: {', '.join(request.targets)}", ""))
     if request.required > 1:
-        lines.append(f"{request.required} different people have to consent.")
+        lines.append((f"{request.required} different people have to consent.", ""))
     shown = request.preview or _as_json(request.arguments)
-    lines.append(shown[:_LONGEST])
+    if isinstance(command, str) and len(request.arguments) == 1 and not request.preview:
+        shown = f"$ {command}"
+    lines += color_diff(shown[:_LONGEST])
     if len(shown) > _LONGEST:
-        lines.append(f"({len(shown) - _LONGEST} more characters are not shown; e shows all of it)")
-    click.echo(make_printable("\n".join(lines)), err=True)
+        left_out = len(shown) - _LONGEST
+        lines.append((f"({left_out} more characters are not shown; e shows all of it)", ""))
+    for text, colour in lines:
+        say(text, err=True, color=colour)
 
 
 def describe_reason(permission: str, decision: Decision) -> str:

@@ -12,18 +12,21 @@ import getpass
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
 from holdfast.agents import AgentResult
+from holdfast.canonical import JsonObject
 from holdfast.cli.approve import ask_here
+from holdfast.cli.chat_status import notify
 from holdfast.cli.screen import Screen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ids import make_id
 from holdfast.runs import StreamItem
+from holdfast.runtime import ToolCallResult
 from holdfast.sync import Client
 from holdfast.tools import ApprovalAnswer, ApprovalRequest, Approver
 
@@ -39,11 +42,12 @@ class _Asked:
     answer: Callable[[ApprovalAnswer | None], None]
 
 
-_Item: TypeAlias = StreamItem | _Asked | BaseException
+_Item: TypeAlias = StreamItem | ToolCallResult | _Asked | BaseException
+_T = TypeVar("_T", AgentResult, ToolCallResult)
 
 
 class ChatApprover(Approver):
-    """TurnTools what asks over to the thread in which the person sits."""
+    """Hands what asks over to the thread in which the person sits."""
 
     def __init__(self) -> None:
         """Hand over to nothing yet."""
@@ -115,6 +119,7 @@ class ChatTurn:
         self._screen = screen
         self._approver = approver
         self._keys = _Interrupts()
+        self._typed: tuple[str, JsonObject] | None = None
 
     def run(
         self, agent: str, session_id: str, message: str, *, model: str = "", run_id: str = ""
@@ -125,17 +130,43 @@ class ChatTurn:
             KeyboardInterrupt: Ctrl-C for the second time.
             HoldfastError: the run could not begin.
         """
+        run_id = run_id or make_id("run")
+        return self._see_through(
+            AgentResult,
+            run_id,
+            lambda: self._client.stream_agent(
+                agent, session_id, message, model=model, run_id=run_id, with_children=True
+            ),
+        )
+
+    def call(self, tool: str, arguments: JsonObject, session_id: str) -> ToolCallResult:
+        """Call a tool in the person's name, through the gate; raises as `run` does.
+
+        Who typed the call has consented to it: where the gate would ask for no more than that,
+        nothing is asked. What is denied stays denied.
+        """
+        run_id = make_id("run")
+        self._typed = (tool, arguments)
+
+        def work() -> Iterator[ToolCallResult]:
+            yield self._client.tools.call(tool, arguments, session_id=session_id, run_id=run_id)
+
+        try:
+            return self._see_through(ToolCallResult, run_id, work)
+        finally:
+            self._typed = None
+
+    def _see_through(
+        self, wanted: type[_T], run_id: str, start: Callable[[], Iterable[_Item]]
+    ) -> _T:
+        """Let the engine work, and show and ask what comes of it, until its result comes."""
         items: queue.Queue[_Item] = queue.Queue()
         if self._approver is not None:
             self._approver.items = items
-        run_id = run_id or make_id("run")
 
         def work() -> None:
             try:
-                heard = self._client.stream_agent(
-                    agent, session_id, message, model=model, run_id=run_id
-                )
-                for item in heard:
+                for item in start():
                     items.put(item)
             except BaseException as error:  # noqa: BLE001 - the other thread raises it
                 items.put(error)
@@ -145,13 +176,13 @@ class ChatTurn:
         with self._keys:
             while True:
                 item = self._take_next(items, run_id)
-                if isinstance(item, AgentResult):
+                if isinstance(item, wanted):
                     return item
                 if isinstance(item, BaseException):
                     raise item
                 if isinstance(item, _Asked):
                     self._ask(item)
-                else:
+                elif not isinstance(item, AgentResult | ToolCallResult):
                     self._screen.hear(item)
 
     def _take_next(self, items: queue.Queue[_Item], run_id: str) -> _Item:
@@ -161,6 +192,8 @@ class ChatTurn:
                 self._stop(run_id)
             with contextlib.suppress(queue.Empty):
                 return items.get(timeout=_LOOK_S)
+            # Nothing asks, so what was announced runs now.
+            self._screen.announce()
 
     def _stop(self, run_id: str) -> None:
         """Cancel the run, and say so once it is kept: another Ctrl-C leaves at any moment."""
@@ -183,7 +216,14 @@ class ChatTurn:
 
     def _ask(self, asked: _Asked) -> None:
         """Ask the person; Ctrl-C and Ctrl-D stop the run."""
+        request = asked.request
+        is_plain = request.permission in (request.tool, "external_directory")
+        if self._typed == (request.tool, request.arguments) and is_plain and request.required == 1:
+            asked.answer(ApprovalAnswer(verdict="allow", by=getpass.getuser()))
+            return
+        self._screen.announce(but=request)
         self._screen.close()
+        notify(f"{request.tool} asks")
         try:
             with self._keys.as_usual():
                 asked.answer(ask_here(asked.request))

@@ -65,12 +65,18 @@ def validate(invocation: Invocation) -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @pass_invocation
 def trust(invocation: Invocation, path: Path) -> None:
-    """Obey a settings file, or policies, that a command could have made.
+    """Obey a settings file, policies or instructions that a run could have made.
 
     Where there was none, a command of an agent can make one; nothing goes by it before you
-    have looked at it and trusted it.
+    have looked at it and trusted it. The same holds for an AGENTS.md or CLAUDE.md that a run
+    wrote or changed.
     """
+    from holdfast.settings import RunWrites  # noqa: PLC0415 - first use
+    from holdfast.skills import InstructionTrust, TrustStore  # noqa: PLC0415 - first use
+
     was_in_doubt = vouch_for(path, overrides=invocation.overrides)
+    state = invocation.settings.storage_path
+    was_in_doubt |= InstructionTrust(TrustStore(state), RunWrites(state)).accept(path)
     if not invocation.is_text:
         emit({"path": str(path.absolute()), "was_in_doubt": was_in_doubt})
     elif was_in_doubt:

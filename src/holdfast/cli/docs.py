@@ -18,10 +18,10 @@ from holdfast.errors import HoldfastError, UsageError
 @click.argument("code", required=False, default="")
 @pass_invocation
 def command(invocation: Invocation, code: str) -> None:
-    """Explain an error by its code, such as `session.busy`; without one, list all codes.
+    """Explain an error by its code, offline.
 
-    Codes never change. The beginning of one will do: `holdfast docs session` explains all
-    errors of sessions.
+    Such as `session.busy`; without a code all are listed. Codes never change, and the
+    beginning of one will do: `holdfast docs session` explains all errors of sessions.
     """
     known = {one.code: one for one in list_error_classes()}
     if not code:

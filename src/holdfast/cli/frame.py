@@ -180,6 +180,19 @@ def list_global_options() -> list[click.Option]:
     ]
 
 
+def _count_differences(word: str, other: str) -> int:
+    """Return how many letters have to be changed, put in or left out (Levenshtein distance)."""
+    row = list(range(len(other) + 1))
+    for number, letter in enumerate(word, 1):
+        before, row[0] = row[0], number
+        for place, one in enumerate(other, 1):
+            before, row[place] = (
+                row[place],
+                min(row[place] + 1, row[place - 1] + 1, before + (letter != one)),
+            )
+    return row[-1]
+
+
 class UnknownCommand(click.UsageError):
     """The word names no command; `hint` names the nearest one."""
 
@@ -187,8 +200,10 @@ class UnknownCommand(click.UsageError):
         """Look for the nearest of the known commands."""
         super().__init__(f"There is no command {word!r}.", ctx)
         near: list[str] = importlib.import_module("difflib").get_close_matches(
-            word, known, n=1, cutoff=0.5
+            word, known, n=2, cutoff=0.5
         )
+        # Of two that are as near, one wrong letter is likelier than one too many.
+        near.sort(key=lambda one: (_count_differences(word, one), len(one) != len(word)))
         path = ctx.command_path
         self.hint = (
             f"Did you mean `{path} {near[0]}`?" if near else f"See `{path} --help` for all of them."

@@ -15,6 +15,8 @@ from holdfast.errors import UsageError
 _CONFIG: Final = """\
 # Settings of this project. `holdfast config view` shows what is in force, and why.
 
+default_agent = "{agent}"        # build, careful (asks before writes and commands) or sandboxed
+
 [model]
 # name = "openai:gpt-5.2"      # or AGENT_MODEL; without one, what is found on this machine
 
@@ -60,6 +62,45 @@ tools: [read, grep, glob, list]
 You review. Read what changed, check it against the rest of the project, and report only what you
 have verified, each with its file and line.
 """
+_CAREFUL: Final = """\
+---
+description: May read without asking; asks before every write, every command and everything else.
+permission:
+  - {permission: "*", pattern: "*", action: ask}
+  - {permission: read, pattern: "*", action: allow}
+  - {permission: grep, pattern: "*", action: allow}
+  - {permission: glob, pattern: "*", action: allow}
+  - {permission: list, pattern: "*", action: allow}
+  - {permission: ast_grep_search, pattern: "*", action: allow}
+  - {permission: lsp, pattern: "*", action: allow}
+  - {permission: calculator, pattern: "*", action: allow}
+  - {permission: todoread, pattern: "*", action: allow}
+  - {permission: todowrite, pattern: "*", action: allow}
+  - {permission: skill, pattern: "*", action: allow}
+  - {permission: question, pattern: "*", action: allow}
+  - {permission: batch, pattern: "*", action: allow}
+---
+
+You may read without asking; a person is asked before you write, run a command or do anything else.
+Say in one sentence what you are about to do and why, before you do it. Make small changes.
+"""
+_SANDBOXED: Final = """\
+---
+description: Works alone in the workspace and its sandbox; never asks, and is refused all else.
+permission:
+  - {permission: "*", pattern: "*", action: allow}
+  - {permission: external_directory, pattern: "*", action: deny}
+  - {permission: network, pattern: "*", action: deny}
+  - {permission: egress, pattern: "*", action: deny}
+  - {permission: doom_loop, pattern: "*", action: deny}
+  - {permission: question, pattern: "*", action: deny}
+  - {permission: plan_enter, pattern: "*", action: deny}
+  - {permission: plan_exit, pattern: "*", action: deny}
+---
+
+You may read and write in the workspace and run any script in its sandbox; nobody is asked, and
+whatever lies outside is refused. Check your work by yourself, and say what you could not do.
+"""
 _SKILL: Final = """\
 ---
 name: release-notes
@@ -76,6 +117,8 @@ _IGNORE: Final = """\
 .holdfast/secrets.env
 """
 
+_CHOICES: Final = ("build", "careful", "sandboxed")
+
 FILES: Final[dict[str, str]] = {
     "holdfast.toml": _CONFIG,
     ".env.example": _ENV,
@@ -83,6 +126,8 @@ FILES: Final[dict[str, str]] = {
     "policies/network.yaml": _NETWORK,
     "policies/paths.yaml": _PATHS,
     ".holdfast/agents/reviewer.md": _AGENT,
+    ".holdfast/agents/careful.md": _CAREFUL,
+    ".holdfast/agents/sandboxed.md": _SANDBOXED,
     ".holdfast/skills/release-notes/SKILL.md": _SKILL,
     ".gitignore": _IGNORE,
 }
@@ -91,14 +136,25 @@ FILES: Final[dict[str, str]] = {
 
 @click.command("init", cls=CliCommand)
 @click.argument("directory", default=".", metavar="DIR")
+@click.option(
+    "--agent",
+    type=click.Choice(_CHOICES),
+    default="build",
+    show_default=True,
+    help="Who works by default: build (writes and runs commands in the sandbox, asks beyond it), "
+    "careful (asks before writes and commands) or sandboxed (never asks, never leaves it).",
+)
 @pass_invocation
-def command(invocation: Invocation, directory: str) -> None:
-    """Begin a project: config, policies, an agent, a skill.
+def command(invocation: Invocation, directory: str, agent: str) -> None:
+    """Begin a project: config, policies, agents, a skill.
 
-    Files that are there already are left as they are.
+    Files that are there already are left as they are. The agents careful and sandboxed are
+    trusted as they are made here; a change to their files is not, before you say so.
     """
     root = Path(directory)
-    made = [name for name, text in FILES.items() if _write(root, name, text)]
+    files = {name: text.replace("{agent}", agent) for name, text in FILES.items()}
+    made = [name for name, text in files.items() if _write(root, name, text)]
+    _trust_made(invocation, root, made)
     rows = [{"file": name, "is_new": name in made} for name in FILES]
     if not invocation.is_text:
         emit({"directory": str(root.absolute()), "files": rows})
@@ -106,8 +162,29 @@ def command(invocation: Invocation, directory: str) -> None:
     for name in FILES:
         say(f"{'made ' if name in made else 'kept '} {name}")
     say("")
+    if "holdfast.toml" in made:
+        say(f"The agent {agent} works here by default; --agent or default_agent chooses another.")
+    elif agent != "build":
+        say(f'holdfast.toml was kept: set default_agent = "{agent}" in it, or use --agent {agent}.')
     say("Next: holdfast policies validate, then holdfast doctor,")
     say('then holdfast "Describe this workspace".')
+
+
+def _trust_made(invocation: Invocation, root: Path, made: list[str]) -> None:
+    """Vouch for the agents that were made a moment ago, as they are: the user asked for them."""
+    from holdfast.agents import AgentFiles  # noqa: PLC0415 - first use
+    from holdfast.skills import TrustStore  # noqa: PLC0415 - first use
+
+    names = [name for name in _CHOICES if f".holdfast/agents/{name}.md" in made]
+    if names:
+        settings = invocation.settings
+        files = AgentFiles(
+            root.resolve(),
+            user_folder=settings.user_dir / "agents",
+            trust=TrustStore(settings.storage_path),
+        )
+        for name in names:
+            files.trust(name)
 
 
 def _write(root: Path, name: str, text: str) -> bool:

@@ -159,7 +159,6 @@ class _LoopJob:
             policies = await client.policies.store()
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
-            following = asyncio.create_task(policies.follow_requests())
             view = choose_view(self._invocation)
             self._choose_approver(client, view)
             run_id = run_id or make_id("run")
@@ -171,8 +170,6 @@ class _LoopJob:
                 raise
             finally:
                 view.close()
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
             if report.outcome == "waiting":
                 await self._say_how_to_answer(client, report)
             elif report.outcome == "waiting_for_model":

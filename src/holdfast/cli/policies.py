@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
+from holdfast.cli.sessions import open_client
 from holdfast.client import AsyncClient
-from holdfast.journal import SYSTEM_SESSION
+from holdfast.errors import PolicyInvalid
+from holdfast.journal import SYSTEM_SESSION, Payload
 from holdfast.policy import (
     Action,
     CallRequest,
     Change,
     PolicyBundle,
     PolicyDiffered,
+    PolicyRejected,
     PolicyReloadRequested,
     RecordedCall,
     compare,
@@ -75,23 +79,49 @@ def validate(invocation: Invocation, directory: str | None) -> None:
 def reload(invocation: Invocation) -> None:
     """Ask every process on this state directory to read its policies again.
 
-    The files are checked first. Calls that are running keep the policies that they began
-    with; budgets keep what was spent.
+    Clients, servers and workers follow within a second. The files are checked first: wrong ones
+    change nothing, which is recorded too (`holdfast policies status`). Calls that are running
+    keep the policies that they began with; budgets keep what was spent.
     """
-    bundle = _load(invocation, None)
     directory = str(invocation.settings.policies.dir)
-    run_async(_ask_for_reload(invocation, directory))
+    asker = "holdfast policies reload"
+    try:
+        bundle = _load(invocation, None)
+    except PolicyInvalid as error:
+        lines = error.context.get("mistakes")
+        mistakes = tuple(map(str, lines)) if isinstance(lines, list) else (str(error),)
+        refused = PolicyRejected(directory=directory, mistakes=mistakes, asked_by=asker)
+        run_async(_tell_all(invocation, refused))
+        raise
+    run_async(_tell_all(invocation, PolicyReloadRequested(directory=directory, asked_by=asker)))
     if invocation.is_text:
         say(f"Asked for version {bundle.version[:12]} of {directory}.")
     else:
         emit({"requested": True, "version": bundle.version, "directory": directory})
 
 
-async def _ask_for_reload(invocation: Invocation, directory: str) -> None:
+async def _tell_all(invocation: Invocation, fact: Payload) -> None:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
-        journal = await client.storage.journal()
-        asked = PolicyReloadRequested(directory=directory, asked_by="holdfast policies reload")
-        await journal.append(SYSTEM_SESSION, [asked])
+        await (await client.storage.journal()).append(SYSTEM_SESSION, [fact])
+
+
+@command.command("status")
+@pass_invocation
+def status(invocation: Invocation) -> None:
+    """Show the version in force, and why newer files were refused, if they were.
+
+    With --server, of that server; otherwise, of the files as a new process would read them.
+    """
+    with open_client(invocation) as client:
+        found = client.policies.status()
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(found))
+        return
+    say(f"Version {found.version[:12]} of {found.directory} is in force.")
+    for file in found.files:
+        say(f"read: {file}")
+    for mistake in found.refused:
+        say(f"refused: {mistake}", err=True, color="red")
 
 
 @command.command("test")

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.agents import AgentResult
 from holdfast.cli.approve import AskInTerminal
+from holdfast.cli.detached import start_detached
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
@@ -27,6 +28,7 @@ from holdfast.cli.loop import (
     say_what_is_left,
 )
 from holdfast.cli.output import emit, say
+from holdfast.cli.run_view import format_duration
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import UsageError, make_error_from_dict
@@ -38,7 +40,9 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
 
 @click.command("run", cls=CliCommand)
 @click.argument("goal", nargs=-1)
-@click.option("--agent", default="", metavar="NAME", help="Agent; else the session's, or build.")
+@click.option(
+    "--agent", default="", metavar="NAME", help="Agent; else the session's, or the default."
+)
 @click.option("--plugins", is_flag=True, help="Also agents of installed packages.")
 @click.option("--model", default="", metavar="NAME", help="Model, as in openai:gpt-5.2.")
 @click.option("--session", default="", metavar="ID", help="Go on in this session.")
@@ -62,6 +66,12 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
 @click.option(
     "--park", is_flag=True, help="Let the run wait where a call asks; else it is refused."
 )
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Work in the background and wait there for answers; see `runs attach`.",
+)
+@click.option("--attend", is_flag=True, hidden=True, help="Go on when what it waits for came.")
 @pass_invocation
 def command(
     invocation: Invocation,
@@ -70,6 +80,8 @@ def command(
     plan: bool,
     resume: str,
     session: str,
+    detach: bool,
+    attend: bool,
     **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
     """Give an agent a goal and watch it work.
@@ -85,6 +97,13 @@ def command(
     --run-id alone goes on with it.
     """
     wishes = LoopWishes(**chosen)
+    if detach:
+        if plan or resume or invocation.place is not None:
+            raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
+        if not goal:
+            raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
+        start_detached(invocation, " ".join(goal), session, wishes)
+        return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
         wishes = replace(wishes, run_id=run_id)
@@ -95,7 +114,7 @@ def command(
         run_loop(invocation, " ".join(goal), wishes)
         return
     job = _Job(invocation, session, wishes)
-    result = run_async(job.run(" ".join(goal)))
+    result = run_async(job.attend(" ".join(goal)) if attend else job.run(" ".join(goal)))
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     end_with(result)
@@ -120,6 +139,17 @@ class _Job:
         self._on_ask: OnAsk = "park" if wishes.park else "deny"
         self._screen = Screen(invocation)
 
+    async def attend(self, goal: str) -> AgentResult:
+        """Run the agent, and go on by itself when an approver, anywhere, has answered."""
+        result = await self.run(goal)
+        while result.status == "parked":
+            self._run_id = result.run_id
+            settings = self._invocation.settings
+            async with AsyncClient(self._invocation.place, settings=settings) as client:
+                await client.runs.await_answer(result.run_id)
+            result = await self.run("")
+        return result
+
     async def run(self, goal: str) -> AgentResult:
         """Run the agent on the goal, here or on the server that was named."""
         if self._invocation.place is not None:
@@ -140,7 +170,6 @@ class _Job:
             if threading.current_thread() is threading.main_thread():
                 policies.reload_on_hangup()
             await self._say_what_stands_before(client)
-            following = asyncio.create_task(policies.follow_requests())
             run_id = self._run_id or make_id("run")
             items = client.stream_agent(
                 agent,
@@ -164,9 +193,6 @@ class _Job:
                 self._screen.close()
                 await say_what_is_left(client, run_id)
                 raise
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
         raise AssertionError("a stream ends with a result")
 
     async def _run_there(self, goal: str) -> AgentResult:
@@ -222,7 +248,18 @@ class _Job:
             return
         session = await client.get_session(self._session)
         first = next(iter(await list_unfinished(await client.storage.journal(), session.id)), None)
-        if first is None or first.status != "parked" or first.id == self._run_id:
+        if first is None or first.id == self._run_id:
+            return
+        if first.status == "running":
+            since = f", for {format_duration(first)}" if first.time_started else ""
+            holder = first.owner or "unknown"
+            say(
+                f"The run {first.id} holds this session{since} (process {holder}); "
+                "yours begins when it ends, or a moment after its process died.",
+                err=True,
+                color="yellow",
+            )
+        if first.status != "parked":
             return
         say(f"The run {first.id} of this session waits for a person; yours waits for it.", err=True)
         below = await client.runs.children(first.id)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import sys
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 import click
 import msgspec
 
 from holdfast.agents import AgentResult, ChildPiece
+from holdfast.canonical import JsonObject
+from holdfast.cli.call_view import Line, describe_after, describe_before, is_shown_before
 from holdfast.cli.frame import Invocation
 from holdfast.cli.output import has_color, make_printable, say
 from holdfast.messages import ToolPart
 from holdfast.providers import Delta, Finished, Restarted, TextDelta
+from holdfast.tools import ApprovalRequest
 
-_SHOWN: Final = 100
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -121,7 +125,7 @@ class MarkdownText:
                 redirect_stderr=False,
             )
             self._live.start()
-        self._live.update(self._markdown(self._open), refresh=True)
+        self._live.update(self._markdown(take_tail(self._open)), refresh=True)
 
     def _print(self, block: str) -> None:
         if self._live is not None:
@@ -154,11 +158,26 @@ def block_end(text: str) -> int:
     return 0
 
 
+def take_tail(block: str) -> str:
+    """Return what of a growing block fits on the screen: its end, in the fence that it has."""
+    lines = block.splitlines()
+    most = max(5, shutil.get_terminal_size().lines - 3)
+    if len(lines) <= most:
+        return block
+    mark = _FENCE.match(lines[0])
+    return "\n".join([*([lines[0]] if mark else []), *lines[-most + 1 :]])
+
+
 class Screen:
     """What people see of a run; programs get JSON lines instead."""
 
-    def __init__(self, invocation: Invocation, *, has_markdown: bool = False) -> None:
-        """Show on this terminal, or print for this program."""
+    def __init__(
+        self, invocation: Invocation, *, has_markdown: bool = False, is_chat: bool = False
+    ) -> None:
+        """Show on this terminal, or print for this program.
+
+        A chat says itself when calls are to be announced, and wants no ids.
+        """
         self._invocation = invocation
         is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
         self._text: TextPrinter
@@ -166,10 +185,16 @@ class Screen:
             self._text = MarkdownText()
         else:
             self._text = PlainText() if sys.stdout.isatty() else HeldText()
+        self._is_chat = is_chat
         self._has_shown_text = False
+        self._announced: list[tuple[str, ToolPart]] = []
+        self._asked: list[tuple[str, JsonObject]] = []
+        """Calls that were put before the person, maybe before the answer that made them came."""
+        self.context_tokens = 0
+        """How much of its context the model used with its last answer."""
 
     def hear(self, heard: Delta | ToolPart | ChildPiece) -> None:
-        """Show the pieces of the answer as they arrive, and each call in one line.
+        """Show the pieces of the answer as they arrive, and each call before and after it runs.
 
         Of what others do for the agent, people see the calls, under the path of who made them.
         """
@@ -179,23 +204,46 @@ class Screen:
         if self._invocation.output == "stream-json":
             shown = {"type": type(heard).__name__, "data": msgspec.to_builtins(heard)}
             click.echo(msgspec.json.encode({**shown, "path": path} if path else shown))
-        if not self._invocation.is_text or (path and not isinstance(heard, ToolPart)):
+        if isinstance(heard, Finished) and not path and heard.message.usage is not None:
+            self.context_tokens = heard.message.usage.total
+        if not self._invocation.is_text:
             return
-        if isinstance(heard, TextDelta):
-            self._show(heard.text)
-        elif isinstance(heard, ToolPart):
+        if isinstance(heard, ToolPart):
+            self.announce()
             self.close()
-            mark, colour = ("✓", "green") if heard.state == "completed" else ("✗", "red")
-            told = heard.title or _format_arguments(heard)
-            line = f"{mark} {path} {heard.tool} {told}"
-            line += f": {heard.error}" if heard.error else ""
-            say(" ".join(line.split())[:_SHOWN], err=True, color=colour)
+            show_lines(describe_after(heard, path))
+        elif isinstance(heard, Finished):
+            self._note_calls(heard.message.tool_calls, path)
+        elif path:
+            return
+        elif isinstance(heard, TextDelta):
+            self._show(heard.text)
         elif isinstance(heard, Restarted):
             self._text.drop()
             self._has_shown_text = False
             say(f"(the answer begins anew: {heard.reason})", err=True, color="yellow")
-        elif isinstance(heard, Finished):
+
+    def _note_calls(self, calls: tuple[ToolPart, ...], path: str) -> None:
+        self.close()
+        self._announced += [(path, one) for one in calls if is_shown_before(one)]
+        if not self._is_chat:
+            self.announce()
+
+    def announce(self, *, but: ApprovalRequest | None = None) -> None:
+        """Show what is about to run and was not shown yet, except for a call that asks.
+
+        That is shown by who asks, more exactly: with what it would really change.
+        """
+        if but is not None:
+            self._asked.append((but.tool, but.arguments))
+        waiting, self._announced = self._announced, []
+        for path, part in waiting:
+            # Not by its id: the run gives a call one of its own.
+            if (part.tool, part.input) in self._asked:
+                self._asked.remove((part.tool, part.input))
+                continue
             self.close()
+            show_lines(describe_before(part, path))
 
     def _show(self, text: str) -> None:
         self._text.feed(make_printable(text))
@@ -210,18 +258,21 @@ class Screen:
 
         The answer of a run that had ended before did not arrive in pieces: it comes first.
         """
+        self._announced.clear()
+        self._asked.clear()
         if self._invocation.is_text and not self._has_shown_text:
             self._show(result.response)
         self.close()
         self._has_shown_text = False
         used = result.tokens_used
         cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
-        said = (
-            f"{result.status} in {result.duration:.1f} s, {used.total} tokens{cost}. "
-            f"Session {result.session_id}, run {result.run_id}."
-        )
+        said = f"{result.status} in {result.duration:.1f} s, {used.total:,} tokens{cost}."
+        if not self._is_chat:
+            said += f" Session {result.session_id}, run {result.run_id}."
         say(said, err=True, color="bright_black")
 
 
-def _format_arguments(part: ToolPart) -> str:
-    return ", ".join(f"{key}={value}" for key, value in part.input.items())
+def show_lines(lines: Iterable[Line]) -> None:
+    """Print lines in their colours to stderr, where all but the answer goes."""
+    for text, colour in lines:
+        say(text, err=True, color=colour)

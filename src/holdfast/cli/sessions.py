@@ -11,12 +11,14 @@ import msgspec
 
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
+from holdfast.cli.times import format_age
 from holdfast.errors import UsageError
 from holdfast.messages import Message, TextPart, ToolPart
-from holdfast.sessions import STATES, Session, SessionFilter
+from holdfast.sessions import STATES, PermissionRule, Session, SessionFilter
 from holdfast.sync import Client
 
 _SHORT = 60
+_COLUMNS = ("id", "title", "state", "messages", "used")
 
 
 @click.group("sessions", cls=Group)
@@ -43,6 +45,7 @@ def open_client(invocation: Invocation) -> Client:
 )
 @click.option("--ascending", is_flag=True, help="Smallest or oldest first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--all", "is_nested", is_flag=True, help="Also sessions inside of others.")
 @click.option("--cursor", default="", metavar="CURSOR", help="Continue an earlier listing.")
 @pass_invocation
 def list_(  # noqa: PLR0913 - one argument per option
@@ -54,18 +57,21 @@ def list_(  # noqa: PLR0913 - one argument per option
     sort: str,
     ascending: bool,
     limit: int,
+    is_nested: bool,
     cursor: str,
 ) -> None:
     """List sessions, most recently used first.
 
-    With --json the result is {"items": [...], "next_cursor": "..."}; give next_cursor to
-    --cursor for the next page.
+    Sessions that runs began for their own children are left out; --all lists them too. With
+    --json the result is a list, as of every list command; where there is more, stderr has
+    {"next_cursor": "..."} for --cursor.
     """
     where = SessionFilter(
         state=state,  # type: ignore[arg-type] # click has checked it
         project_id=project,
         directory=str(Path(directory).absolute()) if directory else None,
         title_contains=title,
+        parent_id=None if is_nested else "",
     )
     with open_client(invocation) as client:
         page = client.list_sessions(
@@ -76,14 +82,18 @@ def list_(  # noqa: PLR0913 - one argument per option
             cursor=cursor,
         )
     rows = [_make_row(session) for session in page.items]
-    if invocation.output == "json":
-        emit({"items": rows, "next_cursor": page.next_cursor})
-    elif not invocation.is_text or rows:
-        emit(rows, columns=("id", "title", "state", "messages", "updated"))
-    else:
+    if invocation.is_text and not rows:
         say("There are no sessions yet.")
-    if page.next_cursor:
+    else:
+        shown = [
+            {**row, "used": format_age(one.time_updated)}
+            for row, one in zip(rows, page.items, strict=True)
+        ]
+        emit(shown if invocation.is_text else rows, columns=_COLUMNS)
+    if page.next_cursor and invocation.is_text:
         say(f"More: add --cursor {page.next_cursor}", err=True)
+    elif page.next_cursor:
+        click.echo(msgspec.json.encode({"next_cursor": page.next_cursor}), err=True)
 
 
 @command.command("show")
@@ -154,16 +164,42 @@ def export(invocation: Invocation, session: str, target: str | None) -> None:
 @command.command("import")
 @click.argument("file", metavar="FILE")
 @click.option("--as-new", is_flag=True, help="Give the session a new id.")
+@click.option("--trust-rules", is_flag=True, help="Let the rules that it brings hold here.")
 @pass_invocation
-def import_(invocation: Invocation, file: str, as_new: bool) -> None:
+def import_(invocation: Invocation, file: str, as_new: bool, trust_rules: bool) -> None:
     """Bring in an exported session; `-` reads standard input.
 
-    The whole file is checked first: a damaged or changed one is refused.
+    The whole file is checked first: a damaged or changed one is refused. Rules that allow
+    something are inert here until you trust them, now or with `holdfast sessions trust`.
     """
     with open_client(invocation) as client:
         source = sys.stdin.buffer if file == "-" else file
-        session = client.sessions.load(source, as_new=as_new)
+        session = client.sessions.load(source, as_new=as_new, trusts_rules=trust_rules)
     _tell(invocation, session, f"Imported {session.id} ({session.title}).")
+    inert = session.metadata.get("imported_rules")
+    if isinstance(inert, list) and invocation.is_text:
+        told = f"{len(inert)} of its rules allow something and are inert"
+        say(f"{told}; `holdfast sessions trust {session.id}` shows them and lets them hold.")
+
+
+@command.command("trust")
+@click.argument("session")
+@pass_invocation
+def trust(invocation: Invocation, session: str) -> None:
+    """Let the rules hold that an imported session brought; they are shown."""
+    with open_client(invocation) as client:
+        found = client.get_session(session)
+        inert = msgspec.convert(found.metadata.get("imported_rules", []), list[PermissionRule])
+        client.sessions.update(
+            found.id,
+            permission=[*inert, *found.permission] if inert else None,
+            metadata={"imported_rules": None},
+        )
+    rows = [msgspec.to_builtins(rule) for rule in inert]
+    if invocation.is_text and not rows:
+        say("Nothing to do: no rule of this session is inert.")
+    else:
+        emit(rows, columns=["permission", "pattern", "action"])
 
 
 @command.command("fork")
@@ -194,6 +230,28 @@ def revert(invocation: Invocation, session: str, to: int) -> None:
         reverted = client.revert_session(session, to=to)
     count = reverted.message_count
     _tell(invocation, reverted, f"{reverted.id} now has {count} messages.")
+
+
+@command.command("undo")
+@click.argument("session")
+@click.option("--to", type=click.IntRange(1), metavar="N", help="Event to go to.")
+@pass_invocation
+def undo(invocation: Invocation, session: str, to: int | None) -> None:
+    """Take back the last message of a session, or all after an event: files included.
+
+    Files that calls changed since have again what they had, where nothing is lost by it; what
+    commands did stays. The log keeps all of it.
+    """
+    with open_client(invocation) as client:
+        done = client.sessions.undo(session, to=to)
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(done))
+        return
+    say(f"Taken back: {' '.join(done.message.split())[:_SHORT]}")
+    for path in done.restored:
+        say(f"  restored {path}")
+    for path, why in done.left.items():
+        say(f"  left as it is: {path}: {why}", err=True)
 
 
 @command.command("archive")
@@ -280,6 +338,7 @@ def _make_row(session: Session) -> dict[str, object]:
         "cost_usd": session.total_cost,
         "created": _format_when(session.time_created),
         "updated": _format_when(session.time_updated),
+        "used": format_age(session.time_updated),
     }
 
 

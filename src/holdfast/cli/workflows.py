@@ -257,6 +257,11 @@ def show(invocation: Invocation, name: str) -> None:
         ]
         emit(rows if invocation.is_text else found.to_json())
         return
+    show_result(invocation, found)
+
+
+def show_result(invocation: Invocation, found: WorkflowResult) -> None:
+    """Print a run of a workflow step by step."""
     if not invocation.is_text:
         emit(msgspec.to_builtins(found))
         return

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
+import logging
 import os
 import platform
 import re
+import shlex
 import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,9 +28,10 @@ from holdfast.context.history import HistoryView
 from holdfast.errors import HoldfastError
 from holdfast.messages import Message, TextPart, read_compaction
 from holdfast.sessions import Session
-from holdfast.skills import Skill, list_levels, render_catalog
+from holdfast.skills import InstructionTrust, Skill, list_levels, render_catalog
 from holdfast.tools import Tool, Workspace
 
+_log = logging.getLogger("holdfast.context")
 _FILE = "AGENTS.md"
 _FALLBACK = "CLAUDE.md"
 _MOST_BYTES = 32 * 1024
@@ -162,6 +165,17 @@ class PromptStep:
         draft.add(self.name, draft.agent.prompt.strip())
 
 
+class WrittenStep:
+    """What functions of the application wrote for this turn, behind all that stays the same."""
+
+    name = "written"
+    is_steady = True
+
+    async def apply(self, draft: ContextDraft) -> None:
+        """Add it as it is; most agents have none."""
+        draft.add(self.name, getattr(draft.agent, "written_text", ""))
+
+
 class EnvironmentStep:
     """Where the agent works; nothing that changes within a session."""
 
@@ -192,9 +206,15 @@ class ProjectInstructions:
     A directory without one may have a CLAUDE.md instead.
     """
 
-    def __init__(self, *, max_bytes: int = _MOST_BYTES) -> None:
-        """Read at most so many bytes of a file."""
+    def __init__(
+        self, *, max_bytes: int = _MOST_BYTES, trust: InstructionTrust | None = None
+    ) -> None:
+        """Read at most so many bytes of a file; `trust` says which files are not obeyed."""
         self._max_bytes = max_bytes
+        self._trust = trust
+        self._told: set[tuple[str, tuple[int, int, int]]] = set()
+        self.passed_over = ""
+        """The last file that was found and not obeyed, because a run wrote it."""
         self._levels: dict[str, tuple[tuple[str, Path], ...]] = {}
         self._read: dict[str, tuple[tuple[int, int, int], tuple[str, str]]] = {}
 
@@ -212,11 +232,21 @@ class ProjectInstructions:
                 seen = os.stat(name)
             except OSError:
                 continue
-            if stat.S_ISREG(seen.st_mode):
+            if stat.S_ISREG(seen.st_mode) and self._is_obeyed(name, seen):
                 stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
                 then, read = self._read.get(name, _NOT_READ)
                 return FoundInstructions(name, path, stamp, read if then == stamp else None)
         return None
+
+    def _is_obeyed(self, name: str, seen: os.stat_result) -> bool:
+        if self._trust is None or self._trust.is_obeyed(name):
+            return True
+        self.passed_over = name
+        stamp = (name, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
+        if stamp not in self._told:
+            self._told = {*list(self._told)[-_KEPT_FILES:], stamp}
+            _log.warning("%s was written by a run, and is not obeyed: %s", name, _advise(name))
+        return False
 
     def read(self, directory: str, found: FoundInstructions) -> tuple[str, str]:
         """Return the text and a note about what is missing from it.
@@ -255,13 +285,19 @@ class InstructionsStep:
     async def apply(self, draft: ContextDraft) -> None:
         """Add the file, cut to its limit; one that cannot be read is noted."""
         directory = draft.session.directory
+        self._instructions.passed_over = ""
         found = self._instructions.find(directory)
+        passed = self._instructions.passed_over
+        doubt = f"{passed} was written by a run, and is not obeyed: {_advise(passed)}"
         if found is None:
+            if passed:
+                draft.add(self.name, "", note=doubt)
             return
         known = found.known
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
+        note = "; ".join(filter(None, (note, doubt if passed else "")))
         draft.add(self.name, _tag(text, found.path.name) if text else "", note=note)
 
 
@@ -391,13 +427,18 @@ def _render(memory: MemoryLike) -> str:
     return f"{speaker}: {memory.content}" if speaker else memory.content
 
 
-def list_default_steps() -> tuple[ContextStep, ...]:
-    """Return fresh steps in their order."""
+def _advise(path: str) -> str:
+    return f"look at it, then run `holdfast config trust {shlex.quote(path)}`"
+
+
+def list_default_steps(trust: InstructionTrust | None = None) -> tuple[ContextStep, ...]:
+    """Return fresh steps in their order; `trust` says which instructions are obeyed."""
     return (
         PromptStep(),
         EnvironmentStep(),
-        InstructionsStep(),
+        InstructionsStep(ProjectInstructions(trust=trust)),
         SkillsStep(),
+        WrittenStep(),
         ToolsStep(),
         HistoryStep(),
         MemoriesStep(),

@@ -58,8 +58,10 @@ if TYPE_CHECKING:
     from holdfast.hooks.points import ModelAfterResponse as ModelAfterResponse
     from holdfast.hooks.points import ModelBeforeRequest as ModelBeforeRequest
     from holdfast.hooks.points import ModelError as ModelError
+    from holdfast.hooks.points import SessionCheckpoint as SessionCheckpoint
     from holdfast.hooks.points import SessionEnd as SessionEnd
     from holdfast.hooks.points import SessionRestore as SessionRestore
+    from holdfast.hooks.points import SessionSave as SessionSave
     from holdfast.hooks.points import SessionStart as SessionStart
     from holdfast.hooks.points import StateAfterRead as StateAfterRead
     from holdfast.hooks.points import StateAfterWrite as StateAfterWrite
@@ -84,6 +86,8 @@ if TYPE_CHECKING:
     from holdfast.hooks.points import WorkflowCheckpointReached as WorkflowCheckpointReached
     from holdfast.hooks.points import WorkflowComplete as WorkflowComplete
     from holdfast.hooks.points import WorkflowError as WorkflowError
+    from holdfast.hooks.points import WorkflowRollback as WorkflowRollback
+    from holdfast.hooks.points import WorkflowStageTransition as WorkflowStageTransition
     from holdfast.hooks.points import list_points as list_points
     from holdfast.hooks.points import match_points as match_points
     from holdfast.hooks.registry import Fired as Fired
@@ -130,6 +134,7 @@ else:
                 "ToolAfterDiscovery ToolAfterExecution ToolBeforeDiscovery ToolBeforeExecution "
                 "ToolFailure ToolValidation WorkflowAfterStage WorkflowBeforeStage "
                 "WorkflowBeforeStart WorkflowCheckpointReached WorkflowComplete WorkflowError "
+                "WorkflowRollback WorkflowStageTransition SessionCheckpoint SessionSave "
                 "list_points match_points"
             ),
             "registry": "Fired Hook HookRecorder Hooks record_nothing read_text_of",

@@ -102,6 +102,7 @@ class EventBus:
         self._clock = clock
         self.subscriptions: tuple[Subscription, ...] = ()
         """Who listens now."""
+        self._started: BusEvent | None = None
         self._sinks: list[EventSink] = []
         self._cursor = 0
         self._pump: asyncio.Task[None] | None = None
@@ -157,7 +158,18 @@ class EventBus:
             self._pump = asyncio.create_task(
                 self._feed(), name="event-bus", context=leave_handlers()
             )
+        # The system has begun before anything could subscribe: it is told to each that asks, but
+        # not to those that ask for everything, which means what happens from now on.
+        if self._started is not None and self._started.name in given:
+            subscription.offer(self._started)
         return subscription
+
+    def tell_started(self) -> None:
+        """Let subscribers know that the system has begun, also those that subscribe later."""
+        self._started = self._make_event("system.started", {}, NOWHERE)
+        for each in self.subscriptions:
+            if each.wanted.takes(self._started):
+                each.offer(self._started)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; safe to repeat, also inside its own handler."""

@@ -13,8 +13,10 @@ from holdfast.hooks.bus import EventBus
 from holdfast.hooks.names import BusEvent
 from holdfast.hooks.points import (
     HookPayload,
+    SessionCheckpoint,
     SessionEnd,
     SessionRestore,
+    SessionSave,
     SessionStart,
     SystemConfigurationChange,
     SystemResourceLimit,
@@ -27,6 +29,8 @@ FACT_POINTS: tuple[type[HookPayload], ...] = (
     SessionStart,
     SessionEnd,
     SessionRestore,
+    SessionCheckpoint,
+    SessionSave,
     SystemConfigurationChange,
     SystemResourceLimit,
     SystemSecurityViolation,
@@ -34,6 +38,9 @@ FACT_POINTS: tuple[type[HookPayload], ...] = (
 """Points that need the feed."""
 
 _LIMITS = ("budget.exceeded", "rate.limited")
+
+
+_ENDS = ("run.completed", "run.parked", "run.failed", "run.cancelled")
 
 
 async def follow_facts(bus: EventBus, hooks: Hooks) -> Subscription:
@@ -44,9 +51,12 @@ async def follow_facts(bus: EventBus, hooks: Hooks) -> Subscription:
         told = make(event, event.data) if make is not None else None
         if told is not None:
             await hooks.notify(told)
+        if event.name in _ENDS:
+            status = event.name.removeprefix("run.")
+            await hooks.notify(SessionCheckpoint(**_read_ids(event), status=status))
 
     # Every hook has a time limit of its own; several of them may need theirs in full.
-    return await bus.subscribe(tuple(_MAKERS), tell, name="hooks")
+    return await bus.subscribe(tuple({**_MAKERS, **dict.fromkeys(_ENDS)}), tell, name="hooks")
 
 
 def _read_ids(event: BusEvent) -> dict[str, str]:
@@ -77,6 +87,12 @@ def _tell_state_changed(event: BusEvent, data: JsonObject) -> HookPayload:
 
 def _tell_restored(event: BusEvent, data: JsonObject) -> HookPayload:
     return SessionRestore(**_read_ids(event), reason=str(data.get("reason", "")))
+
+
+def _tell_saved(event: BusEvent, data: JsonObject) -> HookPayload:
+    changes = data.get("changes")
+    changed = tuple(sorted(changes)) if isinstance(changes, dict) else ()
+    return SessionSave(**_read_ids(event), changed=changed)
 
 
 def _tell_registered(event: BusEvent, data: JsonObject) -> HookPayload:
@@ -125,6 +141,7 @@ _MAKERS: dict[str, Callable[[BusEvent, Any], HookPayload | None]] = {
     "session.deleted": _tell_deleted,
     "session.state_changed": _tell_state_changed,
     "session.restored": _tell_restored,
+    "session.updated": _tell_saved,
     "agent.registered": _tell_registered,
     "agent.removed": _tell_removed,
     "run.failed": _tell_failed,

@@ -10,17 +10,22 @@ message.created        that answer asks for calls                tool.requested
 message.part.updated   always                                    message.updated
 message.part.updated   a call has its result                     tool.completed
 message.part.updated   a call failed or was refused              tool.error
+approval.requested     always                                    permission.asked
+approval.answered      a person consented                        permission.granted
+run.failed             nothing was left to spend                 budget.exhausted
+step.ended             a step of a plan is done                  step.completed
 ====================== ========================================= =======================
 
 Ephemeral events are never stored; what did not subscribe has missed them:
 model.requested, model.failed, model.text_delta, model.reasoning_delta, tool.executing,
 tool.progress, hook.executed, agent.initialized, agent.ready, agent.executing, agent.paused,
-agent.error, agent.cleanup, system.stopping, and whatever an application publishes.
+agent.error, agent.cleanup, task.started, task.completed, task.failed, task.cancelled,
+system.started, system.stopping, and whatever an application publishes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -31,6 +36,10 @@ from holdfast.messages import Message, Part, ToolPart
 VIEWS: dict[str, tuple[str, ...]] = {
     "message.created": ("model.completed", "tool.requested"),
     "message.part.updated": ("message.updated", "tool.completed", "tool.error"),
+    "approval.requested": ("permission.asked",),
+    "approval.answered": ("permission.granted",),
+    "run.failed": ("budget.exhausted",),
+    "step.ended": ("step.completed",),
 }
 """Which other names the facts of a kind may appear under."""
 
@@ -48,6 +57,11 @@ EPHEMERAL: tuple[str, ...] = (
     "agent.paused",
     "agent.error",
     "agent.cleanup",
+    "task.started",
+    "task.completed",
+    "task.failed",
+    "task.cancelled",
+    "system.started",
     "system.stopping",
 )
 """What is told to each subscriber and kept nowhere."""
@@ -101,11 +115,7 @@ def list_names(event: Event) -> tuple[str, ...]:
     if event.kind not in VIEWS:
         return (event.kind,)
     try:
-        views = (
-            _list_names_of_message(event)
-            if event.kind == "message.created"
-            else _list_names_of_part(event)
-        )
+        views = _READERS[event.kind](event)
     except msgspec.MsgspecError:
         # A newer version of the kind may look different; its kind is still its name.
         views = []
@@ -158,9 +168,47 @@ def _list_names_of_message(event: Event) -> list[str]:
     return names
 
 
+class _Answered(msgspec.Struct):
+    verdict: str = ""
+
+
+class _FailedRun(msgspec.Struct):
+    error: JsonObject = msgspec.field(default_factory=dict)
+
+
+class _EndedStep(msgspec.Struct):
+    status: str = ""
+
+
+def _list_names_of_answer(event: Event) -> list[str]:
+    answer = msgspec.json.decode(event.payload, type=_Answered)
+    return ["permission.granted"] if answer.verdict == "allow" else []
+
+
+def _list_names_of_failure(event: Event) -> list[str]:
+    failed = msgspec.json.decode(event.payload, type=_FailedRun)
+    is_spent = str(failed.error.get("code", "")).startswith("budget.")
+    return ["budget.exhausted"] if is_spent else []
+
+
+def _list_names_of_step(event: Event) -> list[str]:
+    ended = msgspec.json.decode(event.payload, type=_EndedStep)
+    return ["step.completed"] if ended.status == "done" else []
+
+
 def _list_names_of_part(event: Event) -> list[str]:
     part = _updated.decode(event.payload).part
     names = ["message.updated"]
     if isinstance(part, ToolPart) and part.state in ("completed", "error"):
         names.append("tool.completed" if part.state == "completed" else "tool.error")
     return names
+
+
+_READERS: dict[str, Callable[[Event], list[str]]] = {
+    "message.created": _list_names_of_message,
+    "message.part.updated": _list_names_of_part,
+    "approval.requested": lambda event: ["permission.asked"],
+    "approval.answered": _list_names_of_answer,
+    "run.failed": _list_names_of_failure,
+    "step.ended": _list_names_of_step,
+}

@@ -313,6 +313,32 @@ class WorkflowAfterStage(HookPayload, frozen=True, kw_only=True):
     status: str
 
 
+@_declare_point("workflow.stage_transition")
+class WorkflowStageTransition(HookPayload, frozen=True, kw_only=True):
+    """A step of the outermost list has ended, and others may begin.
+
+    `following` are those that are left, in their order; empty after the last.
+    """
+
+    workflow: str
+    stage: str
+    status: str
+    following: tuple[str, ...] = ()
+
+
+@_declare_point("workflow.rollback")
+class WorkflowRollback(HookPayload, frozen=True, kw_only=True):
+    """A failed attempt is given up, and the workflow stands before its step again.
+
+    What the attempt had come up with is dropped; effects in the world stay, and are known.
+    """
+
+    workflow: str
+    stage: str
+    attempt: int
+    error: JsonObject
+
+
 @_declare_point("workflow.checkpoint")
 class WorkflowCheckpointReached(HookPayload, frozen=True, kw_only=True):
     """A step of the outermost list has ended; a restart begins behind it."""
@@ -360,6 +386,23 @@ class SessionEnd(HookPayload, frozen=True, kw_only=True):
 
     how: str
     reason: str = ""
+
+
+@_declare_point("session.checkpoint")
+class SessionCheckpoint(HookPayload, frozen=True, kw_only=True):
+    """A run of the session has ended or was parked, and all of it is stored.
+
+    What goes on in the session, in any process, begins behind it.
+    """
+
+    status: str
+
+
+@_declare_point("session.save")
+class SessionSave(HookPayload, frozen=True, kw_only=True):
+    """A session's own fields (title, metadata, summary, …) were stored."""
+
+    changed: tuple[str, ...] = ()
 
 
 @_declare_point("session.restore")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -82,6 +82,8 @@ class KeyService:
         self._clock = clock
         self._believed: dict[str, tuple[ApiKey, float]] = {}
         self._noted: dict[str, float] = {}
+        self.on_use: Callable[[ApiKey], Awaitable[None]] | None = None
+        """Told of each use that is noted: of one key once a minute at most."""
 
     async def create(
         self,
@@ -145,6 +147,8 @@ class KeyService:
         if now - self._noted.get(key.id, 0.0) >= _NOTED_EVERY_S:
             self._noted[key.id] = now
             await self._store.note_use(key.id, at=now)
+            if self.on_use is not None:
+                await self.on_use(key)
         return key
 
     async def list_keys(self, tenant: str) -> list[ApiKey]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.journal.audit import HeadsFile as HeadsFile
     from holdfast.journal.audit import check_chain as check_chain
     from holdfast.journal.audit import export_heads as export_heads
+    from holdfast.journal.audit import make_anchor as make_anchor
     from holdfast.journal.audit import parse_heads as parse_heads
     from holdfast.journal.audit import verify as verify
     from holdfast.journal.envelope import GENESIS as GENESIS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import Event as Event
     from holdfast.journal.envelope import Origin as Origin
     from holdfast.journal.envelope import Payload as Payload
+    from holdfast.journal.envelope import chain_events as chain_events
     from holdfast.journal.envelope import declare_payload_modules as declare_payload_modules
     from holdfast.journal.envelope import decode_payload as decode_payload
     from holdfast.journal.envelope import digest_payload as digest_payload
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.journal.envelope import payload as payload
     from holdfast.journal.envelope import upcaster as upcaster
     from holdfast.journal.events import EventsRedacted as EventsRedacted
+    from holdfast.journal.events import HeadsAnchored as HeadsAnchored
     from holdfast.journal.events import SessionDeleted as SessionDeleted
     from holdfast.journal.journal import Journal as Journal
     from holdfast.journal.journal import check_patterns as check_patterns
@@ -68,11 +71,11 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "audit": "HeadsFile check_chain export_heads parse_heads verify",
-            "envelope": "GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
+            "audit": "HeadsFile check_chain export_heads make_anchor parse_heads verify",
+            "envelope": "chain_events GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
             "hash_chain declare_payload_modules decode_payload encode_payload encode_redacted make_header list_known_kinds payload "
             "digest_payload upcaster",
-            "events": "EventsRedacted SessionDeleted",
+            "events": "EventsRedacted HeadsAnchored SessionDeleted",
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "

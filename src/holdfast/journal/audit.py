@@ -1,13 +1,14 @@
 """Proof that records were not changed: walk the chains and compare.
 
 Without help from outside, `verify` finds events that were edited, removed from the middle
-or reordered. With heads that were exported earlier and kept elsewhere, it also finds a
-chain that was cut short, rewritten as a whole, or removed.
+or reordered. With heads that were exported earlier and kept elsewhere, by hand or as anchors, it
+also finds a chain that was cut short, rewritten as a whole, or removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -25,20 +26,18 @@ from holdfast.journal.envelope import (
     is_bare,
     make_header,
 )
-from holdfast.journal.events import EventsRedacted, SessionDeleted
-from holdfast.journal.store import Chains, Finding
+from holdfast.journal.events import (
+    EventsRedacted,
+    ExportedHead,
+    HeadsAnchored,
+    SessionDeleted,
+)
+from holdfast.journal.store import Chains, Finding, Store
 
 P = TypeVar("P", bound=Payload)
 _PAGE = 1000
 _FORMAT = "holdfast-heads"
 _LARGEST_HEADS_FILE = 256 * 1024 * 1024
-
-
-class ExportedHead(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a chain ended when the heads were exported."""
-
-    session_seq: int
-    hash: str
 
 
 class HeadsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,11 +76,51 @@ def parse_heads(data: bytes) -> HeadsFile:
     return found
 
 
+async def make_anchor(
+    store: Store, clock: Clock, *, name: str, last: HeadsAnchored | None
+) -> HeadsAnchored | None:
+    """Return the ends of the chains that have grown since the last anchor; `None` if none has.
+
+    Without a last one, and where the store has gone back behind it, those of all chains.
+    """
+    time, seq = clock.now(), await store.read_last_seq()
+    if last is not None and seq == last.seq:
+        return None
+    grown: set[str] | None = None
+    if last is not None and seq > last.seq:
+        grown, after = set(), last.seq
+        while page := await store.feed(after=after, limit=_PAGE):
+            grown.update(event.session_id for event in page)
+            after = page[-1].seq
+    ends = {head.session_id: head for head in await store.heads()}
+    system = ends.get(SYSTEM_SESSION)
+    return HeadsAnchored(
+        store=name,
+        time=time,
+        seq=seq,
+        system_seq=system.session_seq if system is not None else 0,
+        heads={
+            head.session_id: ExportedHead(session_seq=head.session_seq, hash=head.hash)
+            for head in ends.values()
+            if grown is None or head.session_id in grown
+        },
+    )
+
+
+class _Point(msgspec.Struct, frozen=True):
+    """Where a chain ended once, as is known from outside."""
+
+    head: ExportedHead
+    system_seq: int
+    when: str
+
+
 async def verify(
     store: Chains,
     *,
     session_id: str | None = None,
     heads: HeadsFile | None = None,
+    anchors: Sequence[HeadsAnchored] = (),
     progress: Callable[[str, int], None] = lambda session_id, events: None,
 ) -> list[Finding]:
     """Check the chains of all sessions, or of one, and return what is wrong.
@@ -90,26 +129,25 @@ async def verify(
         NotFound: there is no session `session_id`, nor was there one when heads were exported.
     """
     known = {head.session_id for head in await store.heads()}
-    exported = heads.heads if heads is not None else {}
+    points = _list_points(heads, anchors)
     if session_id is not None:
-        if session_id not in known and session_id not in exported:
+        if session_id not in known and session_id not in points:
             raise NotFound(kind="session", value=session_id)
         known &= {session_id}
     findings = [found for found in await store.examine() if session_id in (None, found.session_id)]
     hashes: dict[str, dict[int, str]] = {}
     for name in sorted(known):
-        wanted = {exported[name].session_seq} if name in exported else set()
-        check = _ChainCheck(name, wanted)
+        check = _ChainCheck(name, {point.head.session_seq for point in points.get(name, ())})
         async for event in _walk(store, name):
             check.take(event)
         findings += check.finish()
         hashes[name] = check.remembered
         progress(name, check.count)
-    if exported:
-        erased = await _list_erased_since(store, exported.get(SYSTEM_SESSION))
-        for name, head in exported.items():
+    if points:
+        deletions = await _list_deletions(store)
+        for name, of_session in points.items():
             if session_id in (None, name):
-                findings += _compare(name, head, hashes.get(name), erased.get(name))
+                findings += _compare_all(name, of_session, hashes.get(name), deletions)
     return findings
 
 
@@ -121,35 +159,72 @@ def check_chain(events: Sequence[Event]) -> list[Finding]:
     return check.finish()
 
 
-async def _list_erased_since(store: Chains, end: ExportedHead | None) -> dict[str, ExportedHead]:
-    """Return the ends of the chains whose deletion was recorded after the heads were exported.
+def _list_points(
+    heads: HeadsFile | None, anchors: Sequence[HeadsAnchored]
+) -> dict[str, list[_Point]]:
+    """Return what is known from outside of each session, in the order of its chain."""
+    points: dict[str, list[_Point]] = {}
+    if heads is not None:
+        end = heads.heads.get(SYSTEM_SESSION)
+        system_seq = end.session_seq if end is not None else 0
+        for name, head in heads.heads.items():
+            point = _Point(head, system_seq, "when the heads were exported")
+            points.setdefault(name, []).append(point)
+    for anchor in anchors:
+        when = f"when it was anchored, {datetime.fromtimestamp(anchor.time, UTC).isoformat()}"
+        for name, head in anchor.heads.items():
+            points.setdefault(name, []).append(_Point(head, anchor.system_seq, when))
+    for of_session in points.values():
+        of_session.sort(key=lambda point: point.head.session_seq)
+    return points
 
-    A deletion before that says nothing about a chain that existed then.
-    """
-    erased: dict[str, ExportedHead] = {}
-    async for event in _walk(store, SYSTEM_SESSION, after=end.session_seq if end else 0):
+
+async def _list_deletions(store: Chains) -> dict[str, list[tuple[int, ExportedHead]]]:
+    """Return, for each session, where deletions of it were recorded and how it ended then."""
+    deletions: dict[str, list[tuple[int, ExportedHead]]] = {}
+    async for event in _walk(store, SYSTEM_SESSION):
         note = _make_readable(event, SessionDeleted)
         if note is not None:
-            erased[note.session_id] = ExportedHead(session_seq=note.last, hash=note.hash)
-    return erased
+            end = ExportedHead(session_seq=note.last, hash=note.hash)
+            deletions.setdefault(note.session_id, []).append((event.session_seq, end))
+    return deletions
+
+
+def _compare_all(
+    name: str,
+    points: Sequence[_Point],
+    seen: dict[int, str] | None,
+    deletions: dict[str, list[tuple[int, ExportedHead]]],
+) -> list[Finding]:
+    """Return the first point of a session that its chain does not pass any more."""
+    for point in points:
+        # A deletion before it says nothing about a chain that existed then.
+        later = [end for number, end in deletions.get(name, ()) if number > point.system_seq]
+        found = _compare(name, point, seen, later[-1] if later else None)
+        if found:
+            return found
+    return []
 
 
 def _compare(
-    name: str, head: ExportedHead, seen: dict[int, str] | None, erased: ExportedHead | None
+    name: str, point: _Point, seen: dict[int, str] | None, erased: ExportedHead | None
 ) -> list[Finding]:
+    head = point.head
     if erased is not None and erased.session_seq >= head.session_seq:
         if erased.session_seq > head.session_seq or erased.hash == head.hash:
             return []
         problem = "the chain was rewritten before it was deleted"
         return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]
     if seen is None:
-        problem = "the session is missing, and no deletion of it was recorded"
+        problem = (
+            f"the session is missing, and no deletion of it was recorded; it existed {point.when}"
+        )
         return [Finding(session_id=name, session_seq=0, problem=problem)]
     found = seen.get(head.session_seq, GENESIS if head.session_seq == 0 else None)
     if found is None:
-        problem = "the chain was cut: this event existed when the heads were exported"
+        problem = f"the chain was cut or rolled back: this event existed {point.when}"
     elif found != head.hash:
-        problem = "the chain was rewritten: its hash differs from the exported head"
+        problem = f"the chain was rewritten: its hash was another one {point.when}"
     else:
         return []
     return [Finding(session_id=name, session_seq=head.session_seq, problem=problem)]

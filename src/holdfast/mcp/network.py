@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import NetworkFailed, PermissionDenied
-from holdfast.policy import NetworkRules, PolicyBundle, Rights, RuleSet, covers
+from holdfast.policy import (
+    NetworkRules,
+    PolicyBundle,
+    Rights,
+    RuleSet,
+    covers,
+    open_every_port,
+    split_port,
+)
 from holdfast.settings import McpEndpoint
 from holdfast.tools import (
     HostGrant,
@@ -35,10 +43,12 @@ async def resolve_endpoint(
     """
     rules = policies.network_rules
     if endpoint.is_local:
-        if any(covers(pattern, endpoint.host) for pattern in rules.blocked_hosts):
+        if any(covers(split_port(one)[0], endpoint.host) for one in rules.blocked_hosts):
             raise _make_denied(endpoint.host, "the host is blocked")
         rules = NetworkRules(
-            allow_net=True, allowed_hosts=(endpoint.host,), private_networks=_LOOPBACK
+            allow_net=True,
+            allowed_hosts=(open_every_port(endpoint.host),),
+            private_networks=_LOOPBACK,
         )
     checked = await SafeHttpClient(rules, lookup=lookup).check(str(endpoint.url))
     if not checked.addresses:

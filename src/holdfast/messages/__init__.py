@@ -4,6 +4,27 @@ Frozen data without behaviour. Everything above (journal, providers, tools, agen
 speaks in these types, so none of those rooms needs another one to talk.
 """
 
+from holdfast.messages.history import (
+    check_history,
+    dump_messages,
+    from_openai,
+    keep_last_turns,
+    load_messages,
+    make_assistant_message,
+    make_user_message,
+    to_openai,
+)
+from holdfast.messages.media import (
+    Audio,
+    File,
+    Image,
+    InputKind,
+    MediaContent,
+    UserContent,
+    attach_file,
+    find_input_kind,
+    make_user_content,
+)
 from holdfast.messages.message import (
     GrowingMessages,
     JoinedMessages,
@@ -37,10 +58,15 @@ from holdfast.messages.parts import (
 __all__ = [
     "ARTIFACT_SCHEME",
     "AgentPart",
+    "Audio",
     "CompactionPart",
+    "File",
     "FilePart",
     "GrowingMessages",
+    "Image",
+    "InputKind",
     "JoinedMessages",
+    "MediaContent",
     "Message",
     "Part",
     "PatchPart",
@@ -54,10 +80,22 @@ __all__ = [
     "ToolPart",
     "ToolSpec",
     "ToolState",
+    "UserContent",
+    "attach_file",
+    "check_history",
     "compose",
+    "dump_messages",
+    "find_input_kind",
+    "from_openai",
+    "keep_last_turns",
+    "load_messages",
+    "make_assistant_message",
+    "make_user_content",
+    "make_user_message",
     "has_file",
     "read_compaction",
     "split_parts",
     "strip_session",
     "sum_usage",
+    "to_openai",
 ]

@@ -1,4 +1,4 @@
-"""What people and machines see of a process while it works: for now, its log.
+"""What people and machines see of a process while it works: its log, and the files of the audit.
 
 The log is loaded when a caller sets it up; only applications do.
 """
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from holdfast.observability.logger import bind_log_fields as bind_log_fields
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
+    from holdfast.observability.trail import AuditEntry as AuditEntry
+    from holdfast.observability.trail import AuditTrail as AuditTrail
+    from holdfast.observability.trail import parse_entry as parse_entry
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -19,5 +22,6 @@ else:
             "logger": "Logger bind_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",
+            "trail": "AuditEntry AuditTrail parse_entry",
         },
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
-from holdfast.runtime import DEFAULT_AGENT, Runtime
+from holdfast.runtime import Runtime
 
 AgentsOf: TypeAlias = Callable[[Runtime, Mapping[str, Any]], Awaitable[set[str]]]
 """Takes the runtime and the arguments of a request; no agents means: none that is known."""
@@ -22,7 +22,7 @@ async def of_name(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
 async def of_run(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
     """Return the agent of the run that the request names."""
     run = await runtime.turns.find(str(arguments["run_id"]))
-    return set() if run is None else {run.agent or DEFAULT_AGENT}
+    return set() if run is None else {run.agent or runtime.settings.default_agent}
 
 
 async def of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
@@ -39,7 +39,7 @@ async def of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]
     if not name and session_id:
         name = (await runtime.sessions.get_session(session_id)).agent
     known = await of_run(runtime, arguments) if arguments.get("run_id") else set()
-    return {name or DEFAULT_AGENT, *known}
+    return {name or runtime.settings.default_agent, *known}
 
 
 __all__ = ["AgentsOf", "of_name", "of_request", "of_run"]

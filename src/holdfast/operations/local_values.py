@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import IO, Annotated, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Local(msgspec.Struct, frozen=True):
 
 LocalAgent: TypeAlias = Annotated[Agent, Local("register the agent there, and name it")]
 LocalModel: TypeAlias = Annotated[Model, Local("configure the model there, and name it")]
+LocalDeps: TypeAlias = Annotated[Any, Local("hand it to the agent in the process of the runtime")]
 LocalPath: TypeAlias = Annotated[
     os.PathLike[str], Local("send the path as text, as it is on the machine of the runtime")
 ]
@@ -37,6 +38,7 @@ LocalEvent: TypeAlias = Annotated[asyncio.Event, Local("ask for `once`, as often
 __all__ = [
     "Local",
     "LocalAgent",
+    "LocalDeps",
     "LocalEvent",
     "LocalFile",
     "LocalFilePath",

@@ -112,6 +112,7 @@ SHARED: Final = frozenset(
         "policies.explain",
         "policies.get",
         "policies.reload",
+        "policies.status",
         "policies.validate",
         "providers.list",
         "skills.list",

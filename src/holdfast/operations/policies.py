@@ -17,6 +17,7 @@ from holdfast.operations.operation import local, operation
 from holdfast.policy import (
     Action,
     PolicyBundle,
+    PolicyStatus,
     PolicyStore,
     Reload,
     load_policies,
@@ -28,7 +29,7 @@ from holdfast.policy import (
 from holdfast.policy import (
     replay as replay_calls,
 )
-from holdfast.runtime import DEFAULT_AGENT, Runtime, read_recorded_calls
+from holdfast.runtime import Runtime, read_recorded_calls
 
 FILES: Final = ("network.yaml", "paths.yaml", "tools.yaml")
 _MOST_CHARACTERS: Final = 512 * 1024
@@ -110,6 +111,16 @@ async def store(runtime: Runtime, /) -> PolicyStore:
 
 
 @operation("policies:read")
+async def status(runtime: Runtime, caller: Caller, /) -> PolicyStatus:
+    """Return the version in force here, and why newer files were refused, if they were.
+
+    Raises:
+        PolicyInvalid: there is none in force, because the files are wrong since the start.
+    """
+    return (await runtime.load_policies_once()).status
+
+
+@operation("policies:read")
 async def get(runtime: Runtime, caller: Caller, /) -> PolicyView:
     """Return the policies in force.
 
@@ -155,12 +166,12 @@ async def explain(
     *,
     kind: Literal["none", "path", "command", "host", "text"] = "none",
     target: str = "*",
-    agent: str = DEFAULT_AGENT,
+    agent: str = "",
     files: Mapping[str, str] | None = None,
 ) -> PolicyVerdict:
     """Say what the policies make of a call, and by which rules.
 
-    `target` is what the call touches, and `kind` what that is. With `files`, under those texts
+    Without `agent`, of the default one. `target` is what the call touches, and `kind` what that is. With `files`, under those texts
     instead of the policies in force. Rules of agents and sessions may be stricter still.
 
     Raises:
@@ -168,7 +179,11 @@ async def explain(
     """
     bundle = await _choose(runtime, files)
     request = make_request(tool, kind, target)
-    told = explain_request(request, bundle.find_ceiling(agent), policy_version=bundle.version)
+    told = explain_request(
+        request,
+        bundle.find_ceiling(agent or runtime.settings.default_agent),
+        policy_version=bundle.version,
+    )
     return PolicyVerdict(
         action=told.decision.action,
         because=told.decision.explain(),
@@ -232,7 +247,10 @@ async def replay(
 
 @operation("policies:admin")
 async def reload(runtime: Runtime, caller: Caller, /, *, asked_by: str = "") -> Reload:
-    """Read the policy files again; wrong ones change nothing, and say so."""
+    """Read the policy files again; wrong ones change nothing, and say so.
+
+    Every other process on the same records follows within a second.
+    """
     return await (await runtime.load_policies_once()).reload(asked_by=acting_as(caller, asked_by))
 
 

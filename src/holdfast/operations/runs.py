@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Condition, Event, RowQuery
+from holdfast.messages import FilePart, Message, TextPart
 from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
 from holdfast.operations.concerns import of_request, of_run
-from holdfast.operations.local_values import Local, LocalAgent, LocalModel
+from holdfast.operations.local_values import Local, LocalAgent, LocalDeps, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
 from holdfast.orchestration.delegation import (
@@ -23,7 +24,7 @@ from holdfast.orchestration.delegation import (
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.runs import ChildRun, StreamItem, list_runs_below
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, SentTrace
 from holdfast.sessions import (
     RUNS,
     OnBusy,
@@ -41,6 +42,24 @@ _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 _GOES_ON = ("run.started", "run.resumed")
 
 
+def _read_text(content: str | Sequence[TextPart | FilePart]) -> str:
+    """Return the text of a message; of what is none, what was given, which is refused later."""
+    if not isinstance(content, list | tuple):
+        return content  # type: ignore[return-value]
+    return "\n".join([part.text for part in content if isinstance(part, TextPart)])
+
+
+def _read_parts(content: str | Sequence[TextPart | FilePart]) -> tuple[TextPart | FilePart, ...]:
+    if not isinstance(content, list | tuple):
+        return ()
+    if not content or not all([isinstance(part, TextPart | FilePart) for part in content]):
+        raise UsageError(
+            detail="A message is a text, or texts and files: see `make_user_content`, or let "
+            "`Agent.run` take a list of texts, Image, Audio and File."
+        )
+    return tuple(content)
+
+
 @operation("runs:write", agents=of_request)
 async def execute(
     runtime: Runtime,
@@ -48,7 +67,7 @@ async def execute(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -56,6 +75,8 @@ async def execute(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
 ) -> AgentResult:
     """Run an agent on a message in a session and return its result.
 
@@ -65,6 +86,11 @@ async def execute(
     same `run_id` again returns the finished result, or resumes what was interrupted, with
     the model and the options that it began with unless others are given. The message must then
     be the same too, or empty.
+
+    A message is a text, or parts: texts and files (`holdfast.messages.make_user_content`) in the
+    order in which they are read. A new session begins with `history`, if given. `deps` is what
+    tools and instructions ask for by type, in this process; it is not kept, so it is passed again
+    where the run goes on.
 
     Where a call asks and no approver is there to answer, `on_ask` refuses it (`deny`) or lets
     the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -80,6 +106,8 @@ async def execute(
     Raises:
         NotFound: there is no such agent or session, or this process lacks a tool of the agent.
         RunIdReused: the run of this id began with another message; nothing was executed.
+        DependencyMissing: a tool or the prompt asks for something that `deps` has not.
+        LLMInputUnsupported: the model takes no such file.
         RunInterrupted: the machine failed; the same `run_id` goes on with the run.
         SessionBusy: another turn is under way and `on_busy` is `reject`.
     """
@@ -87,7 +115,10 @@ async def execute(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=user_message,
+            message=_read_text(user_message),
+            content=_read_parts(user_message),
+            history=tuple(history),
+            deps=deps,
             options=options or {},
             run_id=run_id,
             model=model,
@@ -106,7 +137,7 @@ async def stream(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -115,6 +146,8 @@ async def stream(
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
     with_children: bool = False,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
 ) -> AsyncGenerator[StreamItem, None]:
     """Run an agent and yield what happens; the last item is the result.
 
@@ -126,7 +159,10 @@ async def stream(
     request = RunRequest(
         agent=agent_name,
         session_id=session_id,
-        message=user_message,
+        message=_read_text(user_message),
+        content=_read_parts(user_message),
+        history=tuple(history),
+        deps=deps,
         options=options or {},
         run_id=run_id,
         model=model,
@@ -149,7 +185,7 @@ async def start(
     /,
     agent_name: str | LocalAgent,
     session_id: str,
-    user_message: str,
+    user_message: str | Sequence[TextPart | FilePart],
     options: JsonObject | None = None,
     *,
     run_id: str = "",
@@ -157,6 +193,8 @@ async def start(
     on_ask: OnAsk = "deny",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    history: Sequence[Message] = (),
+    deps: LocalDeps = None,
     listener: Annotated[Listener, Local("follow it with `runs.follow`")] = hear_nothing,
 ) -> Run:
     """Start an agent's run in the background and return it as soon as it is queued.
@@ -170,7 +208,10 @@ async def start(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=user_message,
+            message=_read_text(user_message),
+            content=_read_parts(user_message),
+            history=tuple(history),
+            deps=deps,
             options=options or {},
             run_id=run_id,
             model=model,
@@ -262,17 +303,27 @@ async def list_(
     *,
     status: RunStatus | None = None,
     kind: str = "",
+    is_top: bool = False,
     limit: int = 50,
 ) -> list[Run]:
-    """Return runs, newest first; of one `kind` (`loop`, `workflow`) if given."""
+    """Return runs, newest first; of one `kind` (`loop`, `workflow`, `agent`, `call`) if given.
+
+    With `is_top` only those that no other run has started; `children` has the others.
+    """
     is_kind = {
         "": lambda run: True,
         "loop": lambda run: run.agent == LOOP_AGENT,
         "workflow": lambda run: run.agent.startswith(AGENT_PREFIX),
+        "agent": lambda run: (
+            bool(run.agent) and run.agent != LOOP_AGENT and not run.agent.startswith(AGENT_PREFIX)
+        ),
+        "call": lambda run: not run.agent,
     }
     if kind not in is_kind:
         raise UsageError(detail=f"The kind of a run is one of {', '.join(filter(None, is_kind))}.")
-    return await runtime.storage.runs(status=status, is_kind=is_kind[kind], limit=limit)
+    return await runtime.storage.runs(
+        status=status, is_kind=is_kind[kind], is_top=is_top, limit=limit
+    )
 
 
 @operation("runs:read")
@@ -386,6 +437,20 @@ async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[Chi
     return await list_runs_below(runtime.journal, run_id)
 
 
+@local("use `holdfast runs trace` where the records are: the server would post anywhere")
+async def trace(
+    runtime: Runtime, /, run_id: str, url: str = "", *, has_content: bool | None = None
+) -> SentTrace:
+    """Send the trace of a run and of all below it to an OTLP receiver, whenever it was.
+
+    Raises:
+        NotFound: there is no such run.
+        TraceExportFailed: the receiver did not take it.
+        UsageError: no receiver is named, here or by `telemetry.otlp_url`.
+    """
+    return await runtime.traces.send(run_id, url, has_content=has_content)
+
+
 @operation("runs:write", agents=of_run)
 async def cancel_children(
     runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = ""
@@ -449,6 +514,7 @@ async def orchestrator(
         limits=limits or runtime.runs.limits,
         budget=budget,
         on_ask=on_ask,
+        bus=runtime.hooks.bus,
     )
 
 

@@ -15,7 +15,7 @@ from holdfast.messages import Message
 from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.local_values import LocalAgent, LocalFile, LocalModel, LocalPath
 from holdfast.operations.operation import local, operation, stream_operation
-from holdfast.runtime import Runtime, export_session, import_session, open_whole_file
+from holdfast.runtime import Runtime, UndoReport, export_session, import_session, open_whole_file
 from holdfast.sessions import (
     Page,
     PermissionRule,
@@ -183,6 +183,24 @@ async def revert(runtime: Runtime, caller: Caller, /, session_id: str, *, to: in
     return await runtime.sessions.revert_session(session_id, to=to)
 
 
+@operation("sessions:write")
+async def undo(
+    runtime: Runtime, caller: Caller, /, session_id: str, *, to: int | None = None
+) -> UndoReport:
+    """Take back everything after event `to`, by default the last message: files included.
+
+    A file that `write`, `edit` or `multiedit` changed since has again what it had then, also where
+    a child changed it. It stays as it is, and the report says why, where something else changed it
+    too, or where what it had was not kept (long or no text, or with a secret in it). Commands and
+    other effects are not taken back. The log keeps all of it.
+
+    Raises:
+        UsageError: there is nothing to take back, or no event with this number.
+        SessionBusy: a turn holds the session, or has begun and not ended.
+    """
+    return await runtime.undo.undo(session_id, to)
+
+
 @stream_operation("sessions:read")
 async def lines(
     runtime: Runtime, caller: Caller, /, session_id: str
@@ -213,11 +231,19 @@ async def export(runtime: Runtime, /, session_id: str, target: str | os.PathLike
 
 @operation("storage:admin")
 async def load(
-    runtime: Runtime, caller: Caller, /, source: bytes | LocalFile, *, as_new: bool = False
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    source: bytes | LocalFile,
+    *,
+    as_new: bool = False,
+    trusts_rules: bool = False,
 ) -> Session:
     """Bring in an exported session with its artifacts; `as_new` makes a copy without runs.
 
-    The whole file is checked before anything is changed.
+    The whole file is checked before anything is changed. Rules of the session that allow
+    something, and directories that it was granted, are inert unless `trusts_rules` says that you
+    trust them; the rules stand in its metadata as `imported_rules`.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -225,7 +251,9 @@ async def load(
     """
     artifacts = await runtime.artifacts.opened()
     given = BytesIO(source) if isinstance(source, bytes) else source
-    return await import_session(runtime.sessions, artifacts, given, as_new=as_new)
+    return await import_session(
+        runtime.sessions, artifacts, given, as_new=as_new, trusts_rules=trusts_rules
+    )
 
 
 @operation("sessions:read")

@@ -74,5 +74,8 @@ async def run(
     """Fire triggers until `stop` is set; with `once`, only what is due now.
 
     Several processes may do so at once: each event and each tick is taken by one of them.
+    Runs that wait for a model or an MCP server go on meanwhile, as soon as it answers again.
     """
+    if not once:
+        runtime.recovery.follow_outages()
     await runtime.triggers.run(stop, once=once, most_parallel=most_parallel)

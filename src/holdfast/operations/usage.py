@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import operation
-from holdfast.runtime import Runtime, UsageReport
+from holdfast.runtime import Runtime, UsageReport, format_metrics
 
 
 @operation("usage:read")
@@ -18,3 +18,15 @@ async def get(runtime: Runtime, caller: Caller, /, session_id: str = "") -> Usag
         NotFound: there is no such session.
     """
     return await runtime.storage.usage(session_id)
+
+
+@operation("metrics:read")
+async def metrics(runtime: Runtime, caller: Caller, /) -> str:
+    """Return the metrics of the records since their beginning, in the text form of Prometheus.
+
+    Reads the whole journal; a server counts on from its start, at `/metrics`.
+
+    Raises:
+        MissingExtra: prometheus-client is not installed (extra `otel`).
+    """
+    return await format_metrics(runtime)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.policy.approvals import NoApprovals as NoApprovals
     from holdfast.policy.approvals import OnAsk as OnAsk
     from holdfast.policy.approvals import derive_rules as derive_rules
-    from holdfast.policy.approvals import is_same_person as is_same_person
     from holdfast.policy.approvals import seal as seal
     from holdfast.policy.approvals import seal_approval as seal_approval
     from holdfast.policy.approvals import settles as settles
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.policy.decision import could_ever as could_ever
     from holdfast.policy.decision import decide as decide
     from holdfast.policy.decision import is_same_permission as is_same_permission
+    from holdfast.policy.decision import is_script_allowed as is_script_allowed
     from holdfast.policy.events import ApprovalAnswered as ApprovalAnswered
     from holdfast.policy.events import ApprovalRequested as ApprovalRequested
     from holdfast.policy.events import ApprovalUsed as ApprovalUsed
@@ -62,21 +62,29 @@ if TYPE_CHECKING:
     from holdfast.policy.explanation import RuleLine as RuleLine
     from holdfast.policy.explanation import explain as explain
     from holdfast.policy.file_events import PolicyDiffered as PolicyDiffered
+    from holdfast.policy.file_events import PolicyLoaded as PolicyLoaded
+    from holdfast.policy.file_events import PolicyRejected as PolicyRejected
     from holdfast.policy.file_events import PolicyReloadRequested as PolicyReloadRequested
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import make_violation as make_violation
     from holdfast.policy.hosts import BadHost as BadHost
     from holdfast.policy.hosts import normalize_host as normalize_host
+    from holdfast.policy.hosts import open_every_port as open_every_port
+    from holdfast.policy.hosts import split_port as split_port
     from holdfast.policy.idle_rules import IdleRule as IdleRule
     from holdfast.policy.idle_rules import RuledTool as RuledTool
     from holdfast.policy.idle_rules import find_idle_rules as find_idle_rules
     from holdfast.policy.loader import load_policies as load_policies
+    from holdfast.policy.network import WEB_PORTS as WEB_PORTS
     from holdfast.policy.network import NetworkRules as NetworkRules
     from holdfast.policy.network import covers as covers
     from holdfast.policy.patterns import clean_name as clean_name
     from holdfast.policy.patterns import compile_matcher as compile_matcher
     from holdfast.policy.patterns import has_fixed_part as has_fixed_part
     from holdfast.policy.patterns import name_matches as name_matches
+    from holdfast.policy.people import clean_person as clean_person
+    from holdfast.policy.people import is_same_person as is_same_person
+    from holdfast.policy.people import make_skeleton as make_skeleton
     from holdfast.policy.recorded_calls import Change as Change
     from holdfast.policy.recorded_calls import RecordedCall as RecordedCall
     from holdfast.policy.recorded_calls import compare as compare
@@ -87,6 +95,7 @@ if TYPE_CHECKING:
     from holdfast.policy.shared_budget import SharedBudget as SharedBudget
     from holdfast.policy.state_rules import check_state as check_state
     from holdfast.policy.state_rules import decide_state as decide_state
+    from holdfast.policy.store import PolicyStatus as PolicyStatus
     from holdfast.policy.store import PolicyStore as PolicyStore
     from holdfast.policy.store import Reload as Reload
     from holdfast.policy.yaml_file import parse_yaml as parse_yaml
@@ -96,7 +105,7 @@ else:
         {
             "approvals": """
                 APPROVALS Approval ApprovalBook ApprovalStatus ApprovalTerms Approvals NoApprovals
-                ON_ASK OnAsk derive_rules is_same_person seal seal_approval settles
+                ON_ASK OnAsk derive_rules seal seal_approval settles
             """,
             "budgets": """
                 Amount Budget BudgetLedger Left NOTHING NO_BUDGET PICO Reservation Share choose_narrower
@@ -108,21 +117,23 @@ else:
             """,
             "decision": """
                 Action CallRequest Decision FORBIDS_NOTHING NO_RULES QUESTIONS Reason Rights
-                RuleSet could_ever decide is_same_permission
+                RuleSet could_ever decide is_same_permission is_script_allowed
             """,
             "events": "ApprovalAnswered ApprovalRequested ApprovalUsed",
             "explanation": "Explanation RuleLine explain",
-            "file_events": "PolicyDiffered PolicyReloadRequested PolicyViolation make_violation",
-            "hosts": "BadHost normalize_host",
+            "file_events": "PolicyDiffered PolicyLoaded PolicyRejected PolicyReloadRequested "
+            "PolicyViolation make_violation",
+            "hosts": "BadHost normalize_host open_every_port split_port",
             "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
-            "network": "NetworkRules covers",
+            "network": "NetworkRules WEB_PORTS covers",
             "patterns": "has_fixed_part compile_matcher name_matches clean_name",
+            "people": "clean_person is_same_person make_skeleton",
             "recorded_calls": "Change RecordedCall compare record replay",
             "shadow": "Shadow",
             "shared_budget": "SharedBudget TENANTS",
             "state_rules": "check_state decide_state",
-            "store": "PolicyStore Reload",
+            "store": "PolicyStatus PolicyStore Reload",
             "yaml_file": "parse_yaml",
         },
     )

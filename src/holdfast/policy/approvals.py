@@ -16,6 +16,7 @@ from holdfast.canonical import JsonObject, digest
 from holdfast.journal import Condition, Event, Journal, Payload, Projection, RowQuery
 from holdfast.policy.decision import CallRequest, RuleSet, decide
 from holdfast.policy.events import ApprovalAnswered, ApprovalRequested, ApprovalUsed
+from holdfast.policy.people import is_same_person
 from holdfast.sessions import PermissionRule
 
 ApprovalStatus: TypeAlias = Literal["open", "approved", "denied", "used", "expired"]
@@ -89,11 +90,6 @@ def seal(
             "tool": tool,
         }
     )
-
-
-def is_same_person(one: str, other: str) -> bool:
-    """Say whether two names mean the same identity."""
-    return one.strip().casefold() == other.strip().casefold()
 
 
 def derive_rules(request: CallRequest) -> tuple[PermissionRule, ...]:
@@ -282,7 +278,6 @@ __all__ = [
     "OnAsk",
     "Vote",
     "derive_rules",
-    "is_same_person",
     "seal",
     "seal_approval",
 ]

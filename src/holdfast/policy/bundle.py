@@ -20,6 +20,7 @@ from holdfast.policy.files import (
     RunLimits,
     ToolsFile,
 )
+from holdfast.policy.hosts import split_port
 from holdfast.policy.network import NetworkRules
 from holdfast.sessions import PermissionRule
 
@@ -155,8 +156,13 @@ class PolicyBundle(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return _set(_make_rule("network", "*", "deny"))
         return _set(
             _make_rule("network", "*", "deny"),
-            *(_make_rule("network", host, "allow") for host in rules.allowed_hosts),
-            *(_make_rule("network", host, "deny") for host in rules.blocked_hosts),
+            # The gate knows hosts; ports are held by what connects.
+            *(_make_rule("network", split_port(one)[0], "allow") for one in rules.allowed_hosts),
+            *(
+                _make_rule("network", split_port(one)[0], "deny")
+                for one in rules.blocked_hosts
+                if split_port(one)[1] in ("", "*")
+            ),
         )
 
     @functools.cached_property

@@ -26,8 +26,8 @@ A rule that allows certain commands allows no option that makes the program wors
 rule's own words (`find *` allows no `-exec`), and no command that it starts (`env *` allows
 `env ls` only where `ls` is allowed); one that denies or asks also means commands
 inside others (`env rm x`). A command that cannot be read asks at least, whatever rules say,
-and one that is not what it looks like is refused. The parser of commands loads with the first
-command.
+unless no rule names commands and a sandbox is the boundary: then it is a script like any other.
+One that is not what it looks like is refused. The parser of commands loads with the first command.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `own` is what the tool says of itself, `is_given` whether it was handed to the calling agent
     in code. `default` is what holds where neither says anything and no rule speaks: `allow` for
-    what is known to read only.
+    what is known to read only. `is_confined` says that what runs a command is a boundary by itself:
+    it keeps a script, whatever it says, in the caller's sandbox.
     """
 
     permission: str
@@ -79,6 +80,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     default: Action = "ask"
     own: Action = "allow"
     is_given: bool = False
+    is_confined: bool = False
 
 
 class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -125,6 +127,13 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if self._searches[request.permission, request.target_kind, True].has_limit:
                 return True
         return any(other.limits(request) for other in self.also)
+
+    def names_targets(self, request: CallRequest) -> bool:
+        """Say whether any rule tells one target of the permission from another."""
+        key = request.permission, request.target_kind, True
+        if self.rules and self._searches[key].names_targets:
+            return True
+        return any(other.names_targets(request) for other in self.also)
 
     @functools.cached_property
     def _searches(self) -> _Searches:
@@ -176,6 +185,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             # The first rule that any caller meets: no operator has written it, so it says its way
             # out.
             return f"{said}; ALLOW_NET and allowed_hosts in network.yaml open hosts"
+        if decisive.source == "ceiling" and (rule.permission, rule.pattern) == ("command", "*"):
+            return (
+                f"{said}; allowed_commands in tools.yaml names the programs that may run, and lets "
+                "none of them write to a file by > or >>"
+            )
         return said
 
 
@@ -196,6 +210,7 @@ def decide(
     """
     own = Rights(agent=agent, session=session, parent=parent, is_handed=is_handed)
     reasons: list[Reason] = []
+    is_script = is_script_allowed(request, ceiling, own)
     for target in request.targets or ("*",):
         found = ceiling.find_last_match(request, target)
         if found is not None:
@@ -226,7 +241,7 @@ def decide(
             is_given = is_given and level.is_handed
             level = level.parent
         if request.target_kind == "command":
-            reasons += list_unread(target)
+            reasons += list_unread(target, is_script=is_script)
     # A person forbids nothing, and neither did anything else.
     reasons = reasons or [Reason(source="default", action="allow", target="*")]
     return Decision(
@@ -261,12 +276,27 @@ def lifts(rule: PermissionRule, request: CallRequest) -> bool:
     )
 
 
-def list_unread(target: str) -> tuple[Reason, ...]:
+def is_script_allowed(request: CallRequest, ceiling: RuleSet, rights: Rights) -> bool:
+    """Say whether a command need not be read: a sandbox bounds it, and no rule names commands.
+
+    A rule that names some, to allow, to deny or to ask, wants to know what is inside each line.
+    """
+    if not request.is_confined or ceiling.names_targets(request):
+        return False
+    level: Rights | None = rights
+    while level is not None:
+        if level.agent.names_targets(request) or level.session.names_targets(request):
+            return False
+        level = level.parent
+    return True
+
+
+def list_unread(target: str, *, is_script: bool = False) -> tuple[Reason, ...]:
     """Say what becomes of a command that was not understood, whatever rules allow."""
     from holdfast.policy.commands.parse import parse_command  # noqa: PLC0415 - first use
 
     parsed = parse_command(target)
-    if parsed.is_parsed:
+    if parsed.is_parsed or (is_script and not parsed.is_refused):
         return ()
     action: Action = "deny" if parsed.is_refused else "ask"
     return (Reason(source="default", action=action, target=target),)
@@ -384,6 +414,7 @@ class _Search:
             and has_fixed_part(rule.permission)
             for rule in rules
         )
+        self.names_targets = any(rule.pattern not in EVERYTHING for rule in rules)
         self._separator = SEPARATORS.get(kind, " ")
         self._rules: list[PermissionRule] = []
         self._matchers: list[Matcher] = []

@@ -16,6 +16,7 @@ from holdfast.policy.decision import (
     choose_effective_rule,
     decide,
     does_rule_match,
+    is_script_allowed,
     lifts,
     list_unread,
     unruled,
@@ -88,6 +89,7 @@ def explain(
         policy_version=policy_version,
     )
     lines: list[RuleLine] = []
+    is_script = is_script_allowed(request, ceiling, held)
     for target in request.targets or ("*",):
         lines += _format_lines(ceiling, "ceiling", 0, request, target)
         level: Rights | None = held
@@ -99,7 +101,7 @@ def explain(
         if request.target_kind == "command":
             lines += [
                 RuleLine(source="default", level=0, target=target, action=one.action, speaks=True)
-                for one in list_unread(target)
+                for one in list_unread(target, is_script=is_script)
             ]
     marked = [
         msgspec.structs.replace(line, is_decisive=line.speaks and line.action == decision.action)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from holdfast.errors import UsageError
 from holdfast.globs import compile_glob
-from holdfast.policy.hosts import BadHost, render_host_source
+from holdfast.policy.hosts import BadHost, render_host_source, split_port
 from holdfast.policy.patterns import LONGEST_PATTERN
 
 
@@ -29,10 +29,10 @@ def _check_glob(glob: str) -> str:
 
 
 def _check_host(pattern: str) -> str:
-    if "/" in pattern or "@" in pattern or (":" in pattern and pattern.count(":") < 2):
-        raise ValueError("must be a host such as example.org or *.example.org; no scheme or port")
+    if "/" in pattern or "@" in pattern:
+        raise ValueError("must be a host such as example.org, *.example.org or example.org:8080")
     try:
-        render_host_source(pattern)
+        render_host_source(split_port(pattern)[0])
     except BadHost as error:
         raise ValueError(f"is no host: {error}") from error
     return pattern

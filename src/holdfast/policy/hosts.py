@@ -35,6 +35,11 @@ def _compile_six() -> re.Pattern[str]:
     return re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*(?:%[0-9a-z._~-]+)?")
 
 
+@functools.cache
+def _compile_ported() -> re.Pattern[str]:
+    return re.compile(r"(\[[^\]]+\]|[^:\[\]]+):(\*|[1-9][0-9]{0,4})")
+
+
 class BadHost(ValueError):
     """The text is no host, or one whose meaning depends on who reads it."""
 
@@ -63,6 +68,26 @@ def normalize_host(host: str) -> str:
     if len(text) > _LONGEST_NAME or not all(map(_compile_label().fullmatch, text.split("."))):
         raise BadHost("it is no host name")
     return text
+
+
+@functools.lru_cache(maxsize=4_096)
+def split_port(pattern: str) -> tuple[str, str]:
+    """Return the host and the port of `host:port`, `host:*` or `[address]:port`; else no port.
+
+    Raises:
+        BadHost: there is no such port.
+    """
+    found = _compile_ported().fullmatch(pattern)
+    if found is None:
+        return pattern, ""
+    if found[2] != "*" and int(found[2]) > 65_535:
+        raise BadHost("it has no such port")
+    return found[1], found[2]
+
+
+def open_every_port(host: str) -> str:
+    """Return the rule for a host, or an address, at whatever port was configured with it."""
+    return f"[{host}]:*" if ":" in host else f"{host}:*"
 
 
 def _to_ascii(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy.hosts import BadHost, normalize_host, render_host_source
+from holdfast.policy.hosts import BadHost, normalize_host, render_host_source, split_port
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -49,6 +49,9 @@ _CLOSED_6 = tuple(
         "2620:4f:8000::/48",  # AS112
     )
 )
+WEB_PORTS = frozenset({80, 443})
+"""What is open where a rule names a host and no port."""
+_FIRST_FREE_PORT = 1024
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _TRANSLATED = IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE = IPv6Network("::/96")
@@ -62,7 +65,9 @@ _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
     """Closed unless opened; a blocked host stays blocked; private addresses stay private.
 
-    Hosts are patterns on names (`*.example.org` also covers `example.org`).
+    Hosts are patterns on names (`*.example.org` also covers `example.org`), which open the ports
+    80 and 443; `host:8080` opens that port alone, `host:*` every one that is not another
+    service's. A blocked `host:port` closes that port, a blocked host all of them.
     `private_networks` are address ranges that may be reached although they are not
     public, such as `127.0.0.0/8` or the range of a LAN. `per_minute` is how often a host
     may be asked, `host_rates` the same for hosts that meet a pattern; the first one holds.
@@ -88,11 +93,39 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
             name = normalize_host(host)
         except BadHost as error:
             raise _make_denied(host, str(error)) from error
-        if any(covers(pattern, name) for pattern in self.blocked_hosts):
-            raise _make_denied(host, "the host is blocked")
-        if not any(covers(pattern, name) for pattern in self.allowed_hosts):
+        for pattern in self.blocked_hosts:
+            host_pattern, port = split_port(pattern)
+            if port in ("", "*") and covers(host_pattern, name):
+                raise _make_denied(host, "the host is blocked")
+        if not any(covers(split_port(pattern)[0], name) for pattern in self.allowed_hosts):
             raise _make_denied(host, "the host is not among the allowed ones")
         return name
+
+    def check_port(self, host: str, port: int) -> None:
+        """Do nothing if a host that `check_host` let pass may be asked at a port.
+
+        Raises:
+            PermissionDenied: no rule opens the port, or one blocks it.
+        """
+        name = normalize_host(host)
+        for pattern in self.blocked_hosts:
+            host_pattern, blocked = split_port(pattern)
+            if blocked == str(port) and covers(host_pattern, name):
+                raise _make_denied(f"{host}:{port}", "the port is blocked")
+        if not self.names_port(name, port):
+            because = "only the ports 80 and 443 are open; `host:port` among the allowed opens one"
+            raise _make_denied(f"{host}:{port}", because)
+
+    def names_port(self, name: str, port: int) -> bool:
+        """Say whether some allowed host opens a port, for a name in its one spelling."""
+        for pattern in self.allowed_hosts:
+            host_pattern, opened = split_port(pattern)
+            is_open = port in WEB_PORTS if opened == "" else opened in ("*", str(port))
+            if opened == "*" and port < _FIRST_FREE_PORT and port not in WEB_PORTS:
+                is_open = False
+            if is_open and covers(host_pattern, name):
+                return True
+        return False
 
     def check_address(self, host: str, address: str) -> None:
         """Do nothing if the address is not blocked, and public, or private and granted.
@@ -107,7 +140,7 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
             raise _make_denied(host, f"{address!r} is no address") from error
         for one in (parsed, *list_hidden_addresses(parsed)):
             # A name that leads to a blocked address is another spelling of it.
-            if any(_means_address(pattern, one) for pattern in self.blocked_hosts):
+            if any(_means_address(p, one) for p in self.blocked_hosts if split_port(p)[1] == ""):
                 raise _make_denied(host, f"{address} is a blocked address")
             if not is_public(one) and not self._is_granted(one):
                 raise _make_denied(host, f"{address} is not a public address")
@@ -116,7 +149,7 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many requests a minute a host may get; `None` is without limit."""
         name = normalize_host(host)
         for pattern, per_minute in self.host_rates:
-            if covers(pattern, name):
+            if covers(split_port(pattern)[0], name):
                 return per_minute
         return self.per_minute
 

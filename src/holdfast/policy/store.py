@@ -3,11 +3,16 @@
 A reload puts a whole new bundle in the place of the old one, or changes nothing. The caller that
 decides takes the bundle once per call, so a call that has begun keeps what it began with.
 What was spent of a budget is kept elsewhere; a reload cannot reset it.
+
+A reload in one process reaches all others on the same records: each looks twice a second whether
+the chain of the system has grown, and reads its files again where a reload was asked for, made
+or refused elsewhere. What was refused stays visible in `refused` until files are accepted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import PolicyInvalid
+from holdfast.errors import PolicyInvalid, StorageError
 from holdfast.journal import SYSTEM_SESSION, Journal, Payload
 from holdfast.policy.bundle import PolicyBundle
 from holdfast.policy.decision import CallRequest, Decision
@@ -44,6 +49,21 @@ class Reload(msgspec.Struct, frozen=True, kw_only=True):
         return not self.mistakes
 
 
+class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The policies in force, and why newer files were refused, if they were."""
+
+    version: str
+    directory: str
+    files: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """What was wrong with the files when a reload was last tried; empty if nothing was."""
+
+
+_FOLLOWED = frozenset({PolicyLoaded.kind, PolicyRejected.kind, PolicyReloadRequested.kind})
+_LOOK_S = 0.5
+_PAGE = 100
+
+
 class PolicyStore:
     """Holds the policies of one directory, and at most one candidate beside them."""
 
@@ -69,8 +89,12 @@ class PolicyStore:
         self._listeners: list[Callable[[PolicyBundle], None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._differences: list[Change] = []
-        self._seen: int | None = None
         self._candidate: Path | None = None
+        self.refused: tuple[str, ...] = ()
+        """What was wrong with the files when a reload was last tried."""
+        self._followed: dict[Journal, int] = {} if journal is None else {journal: 0}
+        """How far the chain of the system was read, of each journal that is followed."""
+        self._following: asyncio.Task[None] | None = None
 
     async def load(self) -> PolicyBundle:
         """Read the files for the first time.
@@ -78,9 +102,9 @@ class PolicyStore:
         Raises:
             PolicyInvalid: something is wrong; nothing is in force but the empty bundle.
         """
-        if self._journal is not None:
-            # The caller that asks for a reload from now on is heard, even before `follow_requests`.
-            self._seen = await self._journal.read_last_seq()
+        # Whatever reload is asked for from now on is heard, even before `follow_requests`.
+        for journal in self._followed:
+            self._followed[journal] = await _read_end(journal)
         self.bundle = await asyncio.to_thread(self._read)
         await self._tell(
             PolicyLoaded(
@@ -93,12 +117,21 @@ class PolicyStore:
         return self.bundle
 
     async def reload(self, *, asked_by: str = "") -> Reload:
-        """Read the files again; wrong ones change nothing but are told and journalled."""
+        """Read the files again; wrong ones change nothing but are told and journalled.
+
+        Other processes on the same records follow within a second.
+        """
+        return await self._reload(asked_by, is_asked=True)
+
+    async def _reload(self, asked_by: str, *, is_asked: bool) -> Reload:
+        """Read the files again; unless it is asked for, only a change is journalled."""
         previous = self.bundle.version
         try:
             bundle = await asyncio.to_thread(self._read)
         except PolicyInvalid as error:
-            mistakes = _list_mistakes(error)
+            self.refused = mistakes = _list_mistakes(error)
+            if not is_asked:
+                return Reload(version=previous, previous=previous, mistakes=mistakes)
             await self._tell(
                 PolicyRejected(
                     directory=str(self.directory),
@@ -108,6 +141,9 @@ class PolicyStore:
                 )
             )
             return Reload(version=previous, previous=previous, mistakes=mistakes)
+        self.refused = ()
+        if bundle.version == previous and not is_asked:
+            return Reload(version=previous, previous=previous)
         self.bundle = bundle
         await self._reload_candidate(asked_by)
         for listener in self._listeners:
@@ -144,17 +180,71 @@ class PolicyStore:
 
         return stop
 
+    @property
+    def status(self) -> PolicyStatus:
+        """The policies in force, and what was refused since."""
+        return PolicyStatus(
+            version=self.bundle.version,
+            directory=str(self.directory),
+            files=self.bundle.files,
+            refused=self.refused,
+        )
+
+    def follow_also(self, journal: Journal) -> None:
+        """Follow reloads that are told in this journal too, such as that of the operator."""
+        self._followed.setdefault(journal, 0)
+
+    def begin_following(self) -> None:
+        """Follow reloads of other processes until `close`; safe to repeat."""
+        if self._following is None and self._followed:
+            self._following = asyncio.create_task(self.follow_requests(), name="policies")
+
+    async def close(self) -> None:
+        """Follow no more, and wait until everything that was noticed is journalled."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        await self.settle()
+
     async def follow_requests(self) -> None:
-        """Reload whenever `holdfast policies reload` asks for it; runs until cancelled."""
-        if self._journal is None:
+        """Read the files again whenever another process did or asks for it; until cancelled.
+
+        Costs one question for the end of a chain, twice a second, and nothing in a turn.
+        """
+        while self._followed:
+            await asyncio.sleep(_LOOK_S)
+            with contextlib.suppress(StorageError):  # a full disk, a long lock: look again
+                await self.look_for_reloads()
+
+    async def look_for_reloads(self) -> None:
+        """Read the files again if another process did, or asks for it, since the last look."""
+        for journal in tuple(self._followed):
+            await self._follow(journal)
+
+    async def _follow(self, journal: Journal) -> None:
+        after, end = self._followed[journal], await _read_end(journal)
+        while after < end:
+            page = await journal.read(SYSTEM_SESSION, after=after, limit=_PAGE, kinds=_FOLLOWED)
+            for event in page:
+                self._followed[journal] = after = event.session_seq
+                await self._heed(event.decode())
+            if len(page) < _PAGE:
+                break
+        self._followed[journal] = max(after, end)
+
+    async def _heed(self, fact: Payload) -> None:
+        """Do what a fact asks for; own ones change nothing, and only changes are told."""
+        assert isinstance(fact, PolicyLoaded | PolicyRejected | PolicyReloadRequested)
+        if Path(fact.directory) != self.directory:
             return
-        kinds = (PolicyReloadRequested.kind,)
-        async for event in self._journal.subscribe(
-            after=self._seen, patterns=kinds, session_id=SYSTEM_SESSION
-        ):
-            asked = event.expect(PolicyReloadRequested)
-            if Path(asked.directory) == self.directory:
-                await self.reload(asked_by=asked.asked_by or "request")
+        if isinstance(fact, PolicyReloadRequested):
+            await self.reload(asked_by=fact.asked_by or "request")
+        elif isinstance(fact, PolicyRejected):
+            if fact.mistakes != self.refused:
+                await self._reload(fact.asked_by, is_asked=False)
+        elif fact.asked_by != "start" and (fact.version != self.bundle.version or self.refused):
+            await self._reload(fact.asked_by, is_asked=False)
 
     # --- shadow mode -----------------------------------------------------------------
 
@@ -236,6 +326,11 @@ class PolicyStore:
     async def _tell(self, fact: Payload) -> None:
         if self._journal is not None:
             await self._journal.append(SYSTEM_SESSION, [fact])
+
+
+async def _read_end(journal: Journal) -> int:
+    head = await journal.head(SYSTEM_SESSION)
+    return head.session_seq if head is not None else 0
 
 
 def _list_mistakes(error: PolicyInvalid) -> tuple[str, ...]:

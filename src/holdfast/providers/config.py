@@ -120,6 +120,8 @@ class ProviderConfig(BaseModel):
     """Runs on this machine or in this house: costs nothing per token."""
     context_window: Annotated[int, Field(ge=256, le=100_000_000)] | None = None
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    prompt_cache: Literal["auto", "on", "off"] = "auto"
+    """Whether requests say what of them can be cached; `auto` where the vendor itself is asked."""
     reasoning_back: bool = False
 
     @model_validator(mode="after")

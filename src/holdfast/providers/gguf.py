@@ -89,7 +89,11 @@ class GgufModel:
         self._window = context_window or min(trained, _MAX_WINDOW)
         self._clock = time
         self._info = ModelInfo(
-            provider="gguf", model=path.name, context_window=self._window, max_output_tokens=2_048
+            inputs=("text",),
+            provider="gguf",
+            model=path.name,
+            context_window=self._window,
+            max_output_tokens=2_048,
         )
         self._counter = TokenCounter("gguf", path.name)
         self._lock: asyncio.Lock | None = None

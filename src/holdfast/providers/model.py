@@ -11,6 +11,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Iterator,
     Sequence,
 )
@@ -21,7 +22,8 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.messages import Message, ToolSpec
+from holdfast.errors import LLMInputUnsupported
+from holdfast.messages import FilePart, InputKind, Message, ToolSpec, find_input_kind
 from holdfast.providers.events import ProviderEvent
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"]
@@ -33,6 +35,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     messages: Sequence[Message]
     system: str = ""
+    changing: int = 0
+    """So many characters at the end of `system` are another with each turn, and not cached."""
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice | str = "auto"
     """`auto`, `none`, `required`, or the name of the one tool that must be called."""
@@ -107,6 +111,20 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """False for the built-in offline model, which only follows fixed rules."""
     fallbacks: tuple[ModelInfo, ...] = ()
     """Other models that may answer in its place."""
+    inputs: tuple[InputKind, ...] = ("text", "image", "audio", "file")
+    """What messages to it may hold; what its provider does not say counts as taken."""
+
+    def check_inputs(self, parts: Iterable[object]) -> None:
+        """Return if the model takes the files among some parts.
+
+        Raises:
+            LLMInputUnsupported: it does not.
+        """
+        for part in parts:
+            if isinstance(part, FilePart) and (kind := find_input_kind(part)) not in self.inputs:
+                raise LLMInputUnsupported(
+                    provider=self.provider, model=self.model, kind=kind, name=part.name or kind
+                )
 
 
 class Model(Protocol):

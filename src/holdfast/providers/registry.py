@@ -293,6 +293,7 @@ class ProviderRegistry:
             timeouts=config.timeouts.make_wire_timeouts(),
             reasoning_back=config.reasoning_back,
             max_tokens_field=config.max_tokens_field,
+            prompt_cache=config.prompt_cache,
         )
 
     async def find_endpoint_at(self, base_url: str, *, name: str) -> Endpoint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,15 @@ _PACKAGE = "bpe_openai"
 _MODULE = "_bindings"
 _lock = threading.Lock()
 _counters: dict[VocabularyName, Counter | None] = {}
+
+
+def _forget_lock() -> None:
+    """Make the lock anew in a forked child: the thread that may have held it is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 _FAMILIES: tuple[tuple[str, VocabularyName], ...] = (
     ("gpt-4o", "o200k_base"),

@@ -7,7 +7,9 @@ they cover lies inside one string.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -57,6 +59,88 @@ def _is_password(text: str) -> bool:
     """Not a place for one, such as `${PASSWORD}`, `<password>`, `***` or an earlier marker."""
     return not re.fullmatch(
         r"\$.*|<.*|\{.*|\[redacted.*|[*x.]+|%s|password|passwd|pass|secret", text, re.IGNORECASE
+    )
+
+
+# What people and tests write where a secret would stand.
+_PLACEHOLDER = (
+    r"(?i)\$.*|<.*|\{.*|%.*|\[redacted.*|.*(?:example|placeholder|changeme|change[-_]me|your[-_]|"
+    r"dummy|sample|xxxx|\*\*\*|\.\.\.|12345|abcdef|qwerty|password|passwd|secret|token|"
+    r"hunter2).*|.{0,10}(?:test|foo|bar).{0,10}"
+)
+_LEAST_PASSWORD, _LEAST_KEY = 8, 16
+
+
+def _compute_entropy(text: str) -> float:
+    """Bits per character, as the characters of the text itself are spread."""
+    counts = Counter(text).values()
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in counts)
+
+
+def is_assigned_password(text: str) -> bool:
+    """Say whether a text that something called password is set to is one, and not a word.
+
+    It has letters, and digits or signs among them; identifiers, paths, sentences and names of
+    placeholders have not, or are known.
+    """
+    if len(text) < _LEAST_PASSWORD or re.fullmatch(_PLACEHOLDER, text) or " " in text:
+        return False
+    has_letters = any(map(str.isalpha, text))
+    has_digits = any(map(str.isdigit, text))
+    has_signs = any(not char.isalnum() and char not in "_-./:" for char in text)
+    is_plain = re.fullmatch(
+        r"(?:[a-z_./:-]+|[A-Z_./:-]+|[A-Z][a-z]+|[a-z]+[A-Z][a-z]+)[0-9]{0,2}", text
+    )
+    return has_letters and (has_digits or has_signs) and is_plain is None and _is_spread(text, 2.6)
+
+
+def is_assigned_key(text: str) -> bool:
+    """Say whether a text that something called key, token or secret is set to looks random."""
+    if len(text) < _LEAST_KEY or re.fullmatch(_PLACEHOLDER, text) or " " in text:
+        return False
+    # A path, a dotted name or a version is no key, and neither are words with hyphens.
+    if re.fullmatch(r"[a-z]+(?:[-_.:/][a-z0-9]+)*|/.*|https?:.*", text):
+        return False
+    digits, letters = sum(map(str.isdigit, text)), sum(map(str.isalpha, text))
+    return digits >= 1 and letters >= 3 and _is_spread(text, 3.2 if letters > digits else 2.8)
+
+
+def _is_spread(text: str, bits: float) -> bool:
+    return _compute_entropy(text) >= bits
+
+
+PASSWORD_NAMES = ("password", "passwd", "passphrase", "pwd")
+KEY_NAMES = (
+    "secret", "token", "api_key", "apikey", "api-key", "access_key", "accesskey", "access-key",
+    "auth_key", "authkey", "private_key", "privatekey", "client_key", "credential", "credentials",
+)  # fmt: skip
+
+
+def _list_assignment_clues(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What stands right behind a name that something is assigned to."""
+    return tuple(
+        f"{name}{sign}" for name in names for sign in ("=", " =", ":", " :", '"', "'", "\\")
+    )
+
+
+def _make_assignment(
+    name: str, names: tuple[str, ...], is_real: Callable[[str], bool], clues: tuple[str, ...]
+) -> tuple[KeyFormat, KeyFormat]:
+    """A value that a telling name is set to: quoted anywhere, or bare as in files of variables."""
+    words = "|".join(map(re.escape, names))
+    quote = r"\\{0,9}[\"'`]"
+    quoted = (
+        rf"(?P<keep>(?i:{words})(?:{quote})?\]?[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}"
+        rf"[bBrRuUfF]{{0,2}}{quote})[^\s\"'`\\]{{6,200}}(?={quote})"
+    )
+    bare = (
+        rf"(?P<keep>(?:(?<![A-Za-z0-9_])[A-Z0-9_]{{0,40}}(?:{words.upper().replace('-', '_')})="
+        rf"|(?<![\w.-])[\w.-]{{0,40}}(?i:{words}):[ \t]{{1,4}}))"
+        r"[^\s\"'`\\,;(){}\[\]<>]{6,200}(?=[\s\"'`\\,;]|$)"
+    )
+    return (
+        KeyFormat(name=name, clues=clues, pattern=quoted, is_real=is_real),
+        KeyFormat(name=name, clues=clues, pattern=bare, is_real=is_real),
     )
 
 
@@ -162,6 +246,58 @@ FORMATS: tuple[KeyFormat, ...] = (
     _make_key("linear-key", "lin_api_", r"[A-Za-z0-9]{32,}"),
     _make_key("notion-token", "ntn_", r"[A-Za-z0-9]{40,}"),
     _make_key("age-key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
+    KeyFormat(
+        name="azure-key",
+        clues=("accountkey=", "sharedaccesskey=", "accesskey="),
+        pattern=r"(?P<keep>(?i:AccountKey|SharedAccessKey|AccessKey)=)[A-Za-z0-9+/]{32,100}={0,2}",
+        is_real=_has_digit,
+    ),
+    KeyFormat(
+        name="azure-sas",
+        clues=("sig=",),
+        pattern=r"(?P<keep>[?&;]sig=)[A-Za-z0-9%+/_-]{30,120}={0,2}",
+        is_real=_has_digit,
+    ),
+    KeyFormat(
+        name="azure-client-secret",
+        clues=("8q~", "7q~"),
+        pattern=r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[78][qQ]~[A-Za-z0-9_~.-]{31,34}"
+        r"(?![A-Za-z0-9_~.-])",
+    ),
+    KeyFormat(
+        name="twilio-key",
+        clues=("SK",),
+        is_long=True,
+        pattern=rf"{_START}SK[0-9a-f]{{32}}{_END}",
+    ),
+    _make_key("cloudflare-key", "v1.0-", r"[a-f0-9]{24}-[a-f0-9]{146}"),
+    _make_key("databricks-token", "dapi", r"[a-f0-9]{32}(?:-[0-9])?"),
+    _make_key("doppler-token", "dp.pt.", r"[A-Za-z0-9]{43}"),
+    _make_key("mailgun-key", "key-", r"[a-f0-9]{32}"),
+    _make_key("mailchimp-key", "xkeysib-", r"[a-f0-9]{64}-[A-Za-z0-9]{16}"),
+    _make_key("newrelic-key", "NRAK-", r"[A-Z0-9]{27}"),
+    _make_key("planetscale-token", "pscale_tkn_", r"[A-Za-z0-9=_.-]{32,64}", more=("pscale_pw_",)),
+    _make_key("postman-key", "PMAK-", r"[a-f0-9]{24}-[a-f0-9]{34}"),
+    _make_key("pulumi-token", "pul-", r"[a-f0-9]{40}"),
+    _make_key("rubygems-key", "rubygems_", r"[a-f0-9]{48}"),
+    _make_key("sentry-token", "sntrys_", r"[A-Za-z0-9+/=_]{40,}", more=("sntryu_",)),
+    _make_key("square-token", "sq0atp-", r"[A-Za-z0-9_-]{22,}", more=("sq0csp-",)),
+    _make_key("supabase-key", "sbp_", r"[a-f0-9]{40}", more=("sb_secret_",)),
+    _make_key("terraform-token", "ATLASv1.", r"[A-Za-z0-9_=-]{60,70}"),
+    _make_key("atlassian-token", "ATATT3", r"[A-Za-z0-9_=-]{180,220}"),
+    _make_key("dynatrace-token", "dt0c01.", r"[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    _make_key("easypost-key", "EZAK", r"[A-Za-z0-9]{54}", more=("EZTK",)),
+    _make_key("flyio-token", "fo1_", r"[A-Za-z0-9_-]{43}", more=("fm2_",)),
+    _make_key("grafana-token", "glsa_", r"[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}", more=("glc_",)),
+    _make_key("heroku-key", "HRKU-", r"[A-Za-z0-9_-]{36,64}"),
+    _make_key("gcp-oauth-refresh", "1//0", r"[A-Za-z0-9_-]{35,100}"),
+    KeyFormat(
+        name="discord-webhook",
+        clues=("/api/webhooks/",),
+        pattern=r"(?P<keep>/api/webhooks/[0-9]{17,20}/)[A-Za-z0-9_-]{60,80}",
+    ),
+    *_make_assignment("password", PASSWORD_NAMES, is_assigned_password, PASSWORD_NAMES),
+    *_make_assignment("secret", KEY_NAMES, is_assigned_key, _list_assignment_clues(KEY_NAMES)),
     KeyFormat(
         name="telegram-token",
         clues=("AA",),

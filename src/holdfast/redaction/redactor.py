@@ -25,7 +25,16 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 from holdfast.errors import UsageError
-from holdfast.redaction.formats import FORMATS, LONG, PERSONAL, KeyFormat
+from holdfast.redaction.formats import (
+    FORMATS,
+    KEY_NAMES,
+    LONG,
+    PASSWORD_NAMES,
+    PERSONAL,
+    KeyFormat,
+    is_assigned_key,
+    is_assigned_password,
+)
 
 SHORTEST = 6
 """Shorter values are not taken for secrets: they would be found everywhere."""
@@ -75,6 +84,7 @@ class Redactor:
         Personal data is looked for only if asked to.
         """
         chosen = [*(FORMATS if formats is None else formats), *(PERSONAL if has_personal else ())]
+        self._has_assignments = formats is None
         # Keys that are told by their own letters come before those told by what stands around
         # them, since the latter may end where one of the former begins.
         self._formats = tuple(sorted(map(_Format, chosen), key=lambda one: one.rank))
@@ -180,10 +190,21 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.value(key): self.value(item) for key, item in value.items()}
+            return {self.value(key): self._redact_named(key, item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
+
+    def _redact_named(self, key: object, item: Any) -> Any:  # noqa: ANN401 - any JSON
+        """Return a value as `value` does; a text under a telling name is judged by that name."""
+        if isinstance(item, str) and self._has_assignments and isinstance(key, str):
+            low = key.lower()
+            is_secret = (low.endswith(PASSWORD_NAMES) and is_assigned_password(item)) or (
+                low.endswith(KEY_NAMES) and is_assigned_key(item)
+            )
+            if is_secret and self.text(item) == item:
+                return f"[redacted:{'password' if low.endswith(PASSWORD_NAMES) else 'secret'}]"
+        return self.value(item)
 
     def log_processor(
         self, _logger: object, _method: str, event: MutableMapping[str, Any]

@@ -124,9 +124,13 @@ class Confinement:
                 self._rules.clear()
             known = self._rules[directory] = (bundle, self._make_rules_for(bundle, directory))
         hidden, read_only, lent = self._real_paths
-        within = lent if self.home else None
         return Workspace(
-            directory, rules=known[1], hidden=hidden, read_only=read_only, within=within
+            directory,
+            rules=known[1],
+            hidden=hidden,
+            read_only=read_only,
+            within=lent if self.home else None,
+            writes=self.unvouched.writes if self.unvouched is not None else None,
         )
 
     @functools.cached_property

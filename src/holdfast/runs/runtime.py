@@ -27,7 +27,15 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import make_id
-from holdfast.messages import Message, TokenUsage, ToolPart, sum_usage
+from holdfast.messages import (
+    FilePart,
+    Message,
+    Part,
+    TextPart,
+    TokenUsage,
+    ToolPart,
+    sum_usage,
+)
 from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, read_lineage
@@ -111,6 +119,8 @@ class AgentRuntime:
         run_id: str = "",
         scope: KeptRequest = UNLIMITED,
         listener: Listener = hear_nothing,
+        content: tuple[TextPart | FilePart, ...] = (),
+        deps: object = None,
     ) -> AgentResult:
         """Run an agent on a message and return its result.
 
@@ -118,6 +128,8 @@ class AgentRuntime:
         of its own. `scope` limits this run further; it is kept with the run.
 
         The same `run_id` again returns the finished result, or resumes what was interrupted.
+        `content` is the message as parts, where it has more than a text; `deps` is what tools and
+        instructions ask for by type.
 
         Raises:
             UsageError: `session` is no real session.
@@ -136,7 +148,12 @@ class AgentRuntime:
         began = services.clock.monotonic()
         # Most agents have no wrappers, and their runs nothing to wait for.
         text = await agent.prepare(user_message) if agent.is_wrapped else user_message
-        message = compose(session.id, "user", text, services.clock.now())
+        said: str | Sequence[Part] = text
+        if content:
+            self._model.info.check_inputs(content)
+            said = content if text == user_message else _replace_text(content, text)
+            said = await services.files.keep(session, said)
+        message = compose(session.id, "user", said, services.clock.now())
         own_id = run_id or make_id("run")
         own: list[AgentTurn] = []
 
@@ -144,7 +161,14 @@ class AgentRuntime:
             if turn.run.id != own_id:
                 return self._finish_left_behind(turn, agent, session, tools, skills)
             doing = self._turn(
-                turn, agent, session, tools, skills=skills, listener=listener, options=options or {}
+                turn,
+                agent,
+                session,
+                tools,
+                skills=skills,
+                listener=listener,
+                options=options or {},
+                deps=deps,
             )
             own.append(doing)
             return doing.execute()
@@ -168,9 +192,12 @@ class AgentRuntime:
             await finish(services.turns.cancel(own_id, reason=str(first)))
             raise
         except Exception as error:
-            if not own or isinstance(error, RunInterrupted) or not is_machine_fault(error):
+            is_told = isinstance(error, RunInterrupted) and error.context["run_id"] == own_id
+            if not own or is_told or not is_machine_fault(error):
                 raise
-            raise _interrupted(agent, own_id, error) from error
+            # What interrupted a run below it interrupts it as well: it is this one that goes on.
+            below = error.error if isinstance(error, RunInterrupted) else None
+            raise _interrupted(agent, own_id, below or error) from error
         # Those at hand if it was executed here, else as they are stored.
         messages: Sequence[Message] | None = own[-1].read_stored_messages() if own else None
         if messages is None:
@@ -203,12 +230,17 @@ class AgentRuntime:
         if who is not agent and self.find_tools is not None:
             # What one agent was given, no other was.
             tools = await self.find_tools(who, session)
+        try:
+            # What this call was handed is not for a run that another one started.
+            who.check_deps(None, tools.needs, self._services.instrumentation.execution)
+        except UsageError:
+            raise turn.make_in_the_way() from None
         doing = self._turn(
             turn, who, session, tools, skills=skills, options={}, model=model, charge=charge
         )
         return await doing.execute()
 
-    def stream_agent(
+    def stream_agent(  # noqa: PLR0913 - as `execute_agent`
         self,
         agent: Agent,
         session: Session,
@@ -219,6 +251,7 @@ class AgentRuntime:
         options: JsonObject | None = None,
         run_id: str = "",
         scope: KeptRequest = UNLIMITED,
+        deps: object = None,
     ) -> AsyncGenerator[StreamItem, None]:
         """Run an agent as `execute_agent` does, and yield what happens; the result is last.
 
@@ -236,6 +269,7 @@ class AgentRuntime:
                 run_id=run_id,
                 scope=scope,
                 listener=listener,
+                deps=deps,
             )
 
         return stream_model(start)
@@ -252,6 +286,7 @@ class AgentRuntime:
         listener: Listener = hear_nothing,
         model: Model | None = None,
         charge: Charge | None = None,
+        deps: object = None,
     ) -> AgentTurn:
         """Return a turn whose model and contexts ask the hooks."""
         above = read_lineage(session) if LINEAGE_KEY in session.metadata else None
@@ -269,7 +304,14 @@ class AgentRuntime:
             skills=skills,
             listener=listener,
             options=options,
+            deps=deps,
         )
+
+
+def _replace_text(content: Sequence[Part], text: str) -> Sequence[Part]:
+    """Return parts with another text: wrappers and hooks change what is said, not the files."""
+    files = [part for part in content if isinstance(part, FilePart)]
+    return (TextPart(text=text), *files) if text else files
 
 
 def _interrupted(agent: Agent, run_id: str, error: BaseException) -> RunInterrupted:

@@ -60,6 +60,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     skill_names: tuple[str, ...] | None = None
     before: Sequence[ToolPart] = ()
     given: tuple[str, ...] = GIVEN
+    deps: object = None
+    """What the application handed to the run; tools find it by its type."""
 
 
 class RunCalls(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from holdfast.agents import AgentResult, ChildPiece, Listener, hear_nothing
+from holdfast.agents import AgentResult, ChildPiece, Listener, OutputT, hear_nothing
 from holdfast.messages import ToolPart
 from holdfast.providers import Delta, Finished
 
-StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult
+StreamItem: TypeAlias = Delta | ToolPart | ChildPiece | AgentResult[OutputT]
 """A piece of an answer, a finished call, those of children, and at the very end the result."""
 
 

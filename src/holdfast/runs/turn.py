@@ -24,8 +24,10 @@ from holdfast.agents import (
     KeptRequest,
     Listener,
     OutputType,
+    RunContext,
     find_handed_over_answer,
     hear_nothing,
+    write_instructions,
 )
 from holdfast.canonical import JsonObject
 from holdfast.context import (
@@ -95,6 +97,7 @@ class AgentTurn:
         skills: Sequence[Skill] = (),
         listener: Listener = hear_nothing,
         options: JsonObject,
+        deps: object = None,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
@@ -110,6 +113,7 @@ class AgentTurn:
         self._tools = tools
         self._calls: RunCalls | None = None
         self._files: SessionFiles | None = None
+        self._deps = deps
         allowed = self._scope.skill_names
         if allowed is not None:
             skills = [skill for skill in skills if skill.name in allowed]
@@ -196,7 +200,7 @@ class AgentTurn:
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> Outcome:
         try:
-            if STATE_MARK in self._agent.prompt:
+            if self._agent.written or STATE_MARK in self._agent.prompt:
                 await self._render_prompt(session, at, spending)
             compactor = self._make_compactor(spending)
             calls = self._messages.last.tool_calls
@@ -255,10 +259,29 @@ class AgentTurn:
             await self._add(message, may_wait=True)
         return session
 
+    async def _write_prompt(self) -> Agent:
+        """Return the agent with the parts of its prompt that functions write for this turn."""
+        message = self._turn.request.message
+        context: RunContext[object] = RunContext(
+            deps=self._deps,
+            message=message.text if message is not None else "",
+            agent_name=self._agent.name,
+            session_id=self._session_id,
+            run_id=self._run_id,
+        )
+        named = copy.copy(self._agent)
+        execution = self._services.instrumentation.execution
+        named.written_text = await write_instructions(named.written, context, execution)
+        return named
+
     async def _render_prompt(
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> None:
-        """Put the values into the prompt that it names, as its tools would read them."""
+        """Complete the prompt: what functions write, and values of the state that it names."""
+        if self._agent.written:
+            self._agent = await self._write_prompt()
+        if STATE_MARK not in self._agent.prompt:
+            return
         self._calls = await self._open_calls(session, at, spending)
         context = self._calls.context
         named = copy.copy(self._agent)
@@ -290,6 +313,7 @@ class AgentTurn:
                 spending=spending,
                 skill_names=self._scope.skill_names,
                 before=self._list_calls_before() if turn.is_resumed else (),
+                deps=self._deps,
             )
         )
 
@@ -381,6 +405,7 @@ class AgentTurn:
         return ModelRequest(
             messages=shown,
             system=context.system_prompt,
+            changing=len(self._agent.written_text),
             tools=context.tool_specs,
             temperature=self._agent.temperature,
             top_p=self._agent.top_p,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
+    from holdfast.runtime.audit import TrailFinding as TrailFinding
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
-    from holdfast.runtime.runs import DEFAULT_AGENT as DEFAULT_AGENT
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
     from holdfast.runtime.storage import UsageReport as UsageReport
@@ -40,8 +40,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
     from holdfast.runtime.tenants import open_tenant as open_tenant
+    from holdfast.runtime.traces import SentTrace as SentTrace
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
+    from holdfast.runtime.undo import UndoReport as UndoReport
+    from holdfast.runtime.work_metrics import WorkMetrics as WorkMetrics
+    from holdfast.runtime.work_metrics import format_metrics as format_metrics
     from holdfast.runtime.workflows import OnWait as OnWait
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -49,6 +53,7 @@ else:
         {
             "approvals": "ApprovalDetails OpenQuestion",
             "artifacts": "LOCAL_USER",
+            "audit": "TrailFinding",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
             "identity_events": "KeyChanged TenantChanged UserErased",
@@ -59,12 +64,14 @@ else:
             "recorded_calls": "read_recorded_calls",
             "request_events": "DebugUsed",
             "run_kinds": "name_begun_session",
-            "runs": "DEFAULT_AGENT",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
+            "traces": "SentTrace",
             "transfer": "export_session import_session",
+            "work_metrics": "WorkMetrics format_metrics",
+            "undo": "UndoReport",
             "workflows": "OnWait",
         },
     )

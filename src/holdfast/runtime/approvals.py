@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.errors import ApprovalExpired, NotFound, UsageError
+from holdfast.errors import ApprovalConflict, ApprovalExpired, NotFound, UsageError
 from holdfast.journal import Condition, Origin, Payload, RowQuery
 from holdfast.policy import (
     APPROVALS,
@@ -15,6 +15,7 @@ from holdfast.policy import (
     ApprovalAnswered,
     ApprovalRequested,
     ApprovalStatus,
+    clean_person,
     is_same_person,
     seal_approval,
     settles,
@@ -174,8 +175,7 @@ class ApprovalService:
 
     async def _answer(self, details: ApprovalDetails, answer: ApprovalAnswered) -> Approval:
         row = details.approval
-        if not answer.by.strip():
-            raise UsageError(detail="An answer needs the name of who gives it.")
+        answer = msgspec.structs.replace(answer, by=clean_person(answer.by))
         if details.status == "expired":
             # The run asks again when it goes on; without this it would wait forever.
             await self._turns.wake(row.run_id, cause=f"{row.id} expired", is_for_any_process=True)
@@ -200,9 +200,35 @@ class ApprovalService:
                 # Another process answered at the same moment, and together it was enough.
                 await self._turns.wake(row.run_id, cause=cause, is_for_any_process=True)
         row = await self._make_approval(row.id)
+        await self._check_counted(row, answer)
         if row.status != "open":
             await self._runs.tell_above(row.session_id, cause, answer.rules, answer.by)
         return row
+
+    async def _check_counted(self, row: Approval, answer: ApprovalAnswered) -> None:
+        """Do nothing if the answer took part in what was decided.
+
+        Raises:
+            ApprovalConflict: another one settled it at the same moment; rules that came with this
+                one are taken back.
+        """
+        if any((vote.by, vote.verdict) == (answer.by, answer.verdict) for vote in row.votes):
+            return
+        if answer.rules:
+            session = await self._sessions.get_session(row.session_id)
+            kept = list(session.permission)
+            for rule in answer.rules:
+                if rule in kept:
+                    kept.reverse()
+                    kept.remove(rule)
+                    kept.reverse()
+            await self._sessions.update_session(row.session_id, permission=kept)
+        won = row.decisive
+        raise ApprovalConflict(
+            approval_id=row.id,
+            by=won.by if won is not None else "another process",
+            verdict=won.verdict if won is not None else row.status,
+        )
 
     async def _make_approval(self, approval_id: str) -> Approval:
         query = RowQuery(projection=APPROVALS, where=(Condition("id", "=", approval_id),), limit=1)

@@ -102,7 +102,7 @@ class CallEnvironment:
         runner = self._processes.open_process(workspace, profile=scope.sandbox, egress=egress)
         # The gate asks about every line that it cannot read; what comes here has passed it.
         commands: CommandRunner = SandboxedCommands(
-            runner, is_approved=lambda _text: True, is_net_open=confinement.is_net_open
+            runner, passes_unread=True, is_net_open=confinement.is_net_open
         )
         if is_raw:
             # The machine's own network, for which no list of hosts holds.
@@ -128,6 +128,7 @@ class CallEnvironment:
             terms=scope.terms,
             given=scope.given,
         )
+        gate.confines = runner.is_boundary
         taint = ContextLabels(labels, is_online=is_online)
         state = self._open_state(scope, gate, taint, user)
         context = ToolContext(
@@ -139,6 +140,7 @@ class CallEnvironment:
             fence=turn.epoch,
             unproved_fence=turn.lease.unproved_epoch,
             is_lease_held=turn.still_mine,
+            passed_by="rules",
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
             is_read_only=scope.sandbox == "read-only",
@@ -168,6 +170,7 @@ class CallEnvironment:
                 run_id=turn.run.id,
                 conversation_id=around.execution.conversation_id or session.id,
             ),
+            deps=scope.deps,
         )
         if is_known:
             await restore_grants(workspace, context.state)

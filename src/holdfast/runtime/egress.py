@@ -29,13 +29,14 @@ class EgressService:
         confinement: Confinement,
         clock: Clock,
         lookup: Lookup = look_up_host,
+        rates: HostRates | None = None,
     ) -> None:
         """Keep facts in this journal, and hold programs to the operator's rules."""
         self._journal = journal
         self._confinement = confinement
         self._clock = clock
         self._lookup = lookup
-        self._rates = HostRates(clock)
+        self._rates = rates or HostRates(clock)
 
     def open_for_run(self, run_id: str, agent_path: tuple[str, ...], rights: Rights) -> EgressProxy:
         """Return the proxy of a run's commands: what the policies and the agent's rules allow."""

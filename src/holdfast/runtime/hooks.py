@@ -92,6 +92,7 @@ class HookService:
         if not self.has_begun:
             self.has_begun = True
             await self.hooks.notify(SystemStartup())
+            self.bus.tell_started()
         if not self._follows_facts and not self.hooks.is_empty and self.hooks.has(*FACT_POINTS):
             self._follows_facts = True
             await follow_facts(self.bus, self.hooks)

@@ -19,6 +19,16 @@ class KeyChanged(Payload, frozen=True, kw_only=True):
     replaces: str = ""
 
 
+@payload("identity.key_used", is_open=True, is_inherited=False)
+class KeyUsed(Payload, frozen=True, kw_only=True):
+    """A key opened something; a process notes it once a minute at most, however often."""
+
+    key_id: str
+    name: str
+    subject: str
+    tenant: str
+
+
 @payload("identity.tenant_changed", is_open=True, is_inherited=False, is_synced=True)
 class TenantChanged(Payload, frozen=True, kw_only=True):
     """A tenant was made, suspended, let in again, exported or deleted."""
@@ -40,4 +50,4 @@ class UserErased(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-__all__ = ["KeyChanged", "TenantChanged", "UserErased"]
+__all__ = ["KeyChanged", "KeyUsed", "TenantChanged", "UserErased"]

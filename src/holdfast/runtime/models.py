@@ -135,18 +135,21 @@ class ModelService:
             await registry.close()
 
     def _make_resilient(self, resolution: Resolution) -> Model:
-        if not resolution.model.info.is_llm:
-            return resolution.model
-        if self._breakers is None:
-            self._breakers = CircuitBreakers()
-        place = str(resolution.provider.base_url or resolution.provider.name)
-        guarded: Model = BreakerModel(resolution.model, self._breakers.of(place))
+        guarded: Model = resolution.model
+        if resolution.model.info.is_llm:
+            if self._breakers is None:
+                self._breakers = CircuitBreakers()
+            place = str(resolution.provider.base_url or resolution.provider.name)
+            guarded = BreakerModel(resolution.model, self._breakers.of(place))
         if self.rate_limiter is not None:
             from holdfast.providers import RateLimitedModel  # noqa: PLC0415 - 0.1 s
 
             guarded = RateLimitedModel(
                 guarded, self.rate_limiter, tenant=self._settings.tenant, on_event=note_event
             )
+        if not resolution.model.info.is_llm:
+            # It cannot fail by itself, so there is nothing to try again.
+            return guarded
         return RetryingModel(guarded, on_event=note_event)
 
     def _charge_by_provider(self, chain: Sequence[Resolution]) -> Charge:

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents import KeptRequest, RunRequest
-from holdfast.errors import HoldfastError
+from holdfast.agents import WAITING_FOR_MCP, WAITING_FOR_MODEL, KeptRequest, RunRequest
+from holdfast.errors import HoldfastError, StorageError
 from holdfast.journal import Condition, RowQuery
 from holdfast.observability import Logger
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _log = Logger("holdfast.recovery")
 _MOST = 10_000
 _LOOK_S = 0.05
+FIRST_TRY_S = 30.0
+"""So long a run waits for its model before it is asked again by itself."""
+_LONGEST_PAUSE_S = 900.0
+_LOOK_FOR_OUTAGES_S = 5.0
+_OUTAGES = (WAITING_FOR_MODEL, WAITING_FOR_MCP)
 
 
 class RecoveryService:
@@ -36,6 +41,7 @@ class RecoveryService:
         """Look after the runs of this runtime."""
         self._runtime = runtime
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._watching: asyncio.Task[None] | None = None
 
     async def resume_all(self) -> list[str]:
         """Begin to go on with every run that was under way or queued, and return their ids.
@@ -55,6 +61,41 @@ class RecoveryService:
     def follow_answers(self) -> None:
         """Go on from now on with every run that somebody has answered, in whichever process."""
         self._keep(asyncio.create_task(self._follow_answers(), name="follow-answers"))
+
+    def follow_outages(self) -> None:
+        """Go on by itself from now on with every run that waits for a model or an MCP server.
+
+        Each is asked again after 30 s, then after twice as long each time, up to 15 minutes; one
+        that still gets no answer parks again, and nothing is spent.
+        """
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._follow_outages(), name="follow-outages")
+
+    async def _follow_outages(self) -> None:
+        waits: dict[str, tuple[float, float]] = {}
+        loop = asyncio.get_running_loop()
+        query = RowQuery(projection=RUNS, where=(Condition("status", "=", "parked"),), limit=_MOST)
+        while True:
+            with contextlib.suppress(StorageError):
+                now = loop.time()
+                rows = [keyed.row for keyed in await self._runtime.journal.rows(query)]
+                waiting = {run.id: run for run in rows if run.reason.startswith(_OUTAGES)}
+                for run_id, run in waiting.items():
+                    due, pause = waits.setdefault(run_id, (now + FIRST_TRY_S, FIRST_TRY_S))
+                    if due <= now:
+                        pause = min(pause * 2, _LONGEST_PAUSE_S)
+                        waits[run_id] = (now + pause, pause)
+                        await self._resume(run)
+            await asyncio.sleep(min(_LOOK_FOR_OUTAGES_S, FIRST_TRY_S))
+            # Those that work, or ended, begin anew should they wait once more, much later.
+            waits = {one: (due, p) for one, (due, p) in waits.items() if due > now - 2 * p}
+
+    async def close(self) -> None:
+        """Stop looking for runs that wait; those that go on are left to their rooms."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
 
     async def _follow_answers(self) -> None:
         runtime = self._runtime
@@ -88,6 +129,7 @@ class RecoveryService:
         while turns.executor.active and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
         turns.is_leaving = True
+        await self.close()
         left = turns.executor.active
         for task in tuple(self._tasks):
             task.cancel()

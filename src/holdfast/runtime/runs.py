@@ -31,7 +31,7 @@ from holdfast.errors import AlreadyExists, NotFound, RunIdReused, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import make_id
 from holdfast.journal import Journal
-from holdfast.messages import ToolPart
+from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
 from holdfast.policy import ApprovalTerms, OnAsk
 from holdfast.providers import Delta
@@ -63,6 +63,7 @@ from holdfast.runtime.run_kinds import check_is_agents, name_begun_session
 from holdfast.runtime.skills import SkillService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import (
+    MessageCreated,
     PermissionRule,
     Run,
     Session,
@@ -74,7 +75,6 @@ from holdfast.settings import Settings
 from holdfast.tools import Approver, NoApprover, ToolRegistry
 from holdfast.turns import TurnQueue
 
-DEFAULT_AGENT = "build"
 _MOST_WAKINGS = 100
 _LOOK_S = 1.0
 _MOST_GIVEN = 1000
@@ -130,8 +130,8 @@ class RunService:
         self._remembers = settings.memory.remember_conversations != "off"
         self._hearers: dict[str, _Hearer] = {}
         self._started: dict[str, StartedRun] = {}
-        self._given: dict[str, Agent] = {}
-        """Agents that runs were started with as objects; the registry need not know them."""
+        self._given: dict[str, tuple[Agent, object]] = {}
+        """Agents that runs were started with as objects, and their `deps`."""
         self._services = RunServices(
             sessions=sessions,
             turns=turns,
@@ -148,7 +148,7 @@ class RunService:
         )
         limits = DelegationLimits(**settings.orchestration.model_dump())
         self.limits = limits
-        delegation = CallDelegation(Children(self, sessions, turns, limits=limits))
+        delegation = CallDelegation(Children(self, sessions, turns, limits=limits, bus=hooks.bus))
         hooks.execution.provide(Delegation, delegation)  # type: ignore[type-abstract]
 
     @property
@@ -241,7 +241,8 @@ class RunService:
             NotFound, UsageError: as for `execute`; nothing was begun.
         """
         await self._check_message(request)
-        if not request.run_id and not request.place and isinstance(request.message, str):
+        is_new = not request.run_id and not request.place and not request.history
+        if is_new and isinstance(request.message, str):
             # Nobody can have begun it before: its session begins in the transaction of the run.
             title = make_title(request.message)
             opening = make_new_session(title, directory=self._settings.workspace)
@@ -251,7 +252,7 @@ class RunService:
         if started is None:
             started = self._started[run_id] = StartedRun(listener)
             if isinstance(request.agent, Agent):
-                self._given[run_id] = request.agent
+                self._given[run_id] = (request.agent, request.deps)
                 if len(self._given) > _MOST_GIVEN:
                     del self._given[next(iter(self._given))]
             started.task = asyncio.create_task(
@@ -277,11 +278,13 @@ class RunService:
         if started is not None and started.task is not None:
             return await asyncio.shield(started.task)
         run = await self._turns.get(run_id)
-        agent: str | Agent = self._given.get(run_id, run.agent)
+        agent: str | Agent
+        agent, deps = self._given.get(run_id, (run.agent, None))
         if run.has_ended and isinstance(agent, str):
             await check_is_agents(self._turns, self._journal, run_id)
             agent = await self._agents.get_agent(agent) or Agent(agent)
-        return await self.execute(RunRequest(agent=agent, message="", run_id=run_id))
+        request = RunRequest(agent=agent, message="", run_id=run_id, deps=deps)
+        return await self.execute(request)
 
     async def follow(self, run_id: str) -> AsyncGenerator[StreamItem, None]:
         """Yield what a run does that was started here, from the present message on.
@@ -321,7 +324,7 @@ class RunService:
         """Return the agent that was named, else the session's own, else the default one."""
         if isinstance(agent, Agent):
             return agent
-        return await self._agents.require(agent or session.agent or DEFAULT_AGENT)
+        return await self._agents.require(agent or session.agent or self._settings.default_agent)
 
     async def find_session_for(self, title: str, run_id: str) -> str:
         """Return the id of the session of a run; one that is not there yet begins now."""
@@ -410,7 +413,8 @@ class RunService:
         # Where a subscriber listens it begins before, since they want to find it.
         is_observed = not self._hooks.hooks.is_empty or bool(self._hooks.bus.subscriptions)
         opening = request.new_session
-        if is_observed:
+        if is_observed or request.content or request.history:
+            # What comes with the message belongs to the session, which must be there then.
             opening = None
         elif opening is None and not request.session_id and not run_id:
             # In the transaction of its first run; before that, where the run may be there.
@@ -430,9 +434,9 @@ class RunService:
             await self.check_policies()
             self._is_unchecked = False
         at = locate_run(agent, session)
-        runtime = await self._make_runtime(request, agent, at)
-        runtime.opening = opening
         tools = await self._toolbox.select_tools_for(agent, at)
+        runtime = await self._make_runtime(request, agent, at, tools)
+        runtime.opening = opening
         # Skills of a folder are for agents that can load them, and for runs that name them.
         skills = self._skills.registered
         if tools.find("skill") is not None or request.skill_names:
@@ -450,14 +454,24 @@ class RunService:
             run_id=run_id,
             scope=request.keep(agent, at.above.starter if at.above is not None else None),
             listener=listener,
+            content=request.content,
+            deps=request.deps,
         )
         where = Where(session_id=session.id, run_id=run_id, agent_path=at.agent_path)
         return session.id, partial(self._hooks.lives.run, agent, where, request.message, execute)
 
+    async def _check_deps(self, request: RunRequest, agent: Agent, tools: ToolRegistry) -> None:
+        """Refuse a run that is not handed what it needs; one that has ended needs nothing."""
+        known = await self._turns.find(request.run_id) if request.run_id else None
+        if known is None or not known.has_ended:
+            agent.check_deps(request.deps, tools.needs, self._hooks.execution)
+
     async def _make_runtime(
-        self, request: RunRequest, agent: Agent, at: RunPosition
+        self, request: RunRequest, agent: Agent, at: RunPosition, tools: ToolRegistry
     ) -> AgentRuntime:
         """Return what executes a request, with the model, the consents and the limits of it."""
+        if tools.needs or request.deps is not None or not agent.is_plain:
+            await self._check_deps(request, agent, tools)
         ready = await self._models.ready(request.model or agent.model)
         if ready.notice:
             self._models.announce(ready)
@@ -484,6 +498,9 @@ class RunService:
 
     async def _find_session(self, request: RunRequest) -> Session:
         """The session that a run is meant for, which begins now if it is not there yet."""
+        if request.history:
+            known = await self._turns.find(request.run_id) if request.run_id else None
+            return await self._begin_with_history(request, known.session_id if known else "")
         new = request.new_session
         if new is not None:
             with contextlib.suppress(AlreadyExists):
@@ -492,6 +509,20 @@ class RunService:
             make_title(request.message), request.run_id
         )
         return await self._turns.executor.look_up(place)
+
+    async def _begin_with_history(self, request: RunRequest, session_id: str) -> Session:
+        """Return a session that begins with the messages of a request, the same one each time."""
+        if not session_id:
+            session_id = await self.find_session_for(make_title(request.message), request.run_id)
+            session = await self._sessions.get_session(session_id)
+            facts = []
+            for one in request.history:
+                parts = await self.services.files.keep(session, one.parts)
+                facts.append(MessageCreated(message=_take_over(replace(one, parts=parts))))
+            async with self._sessions.writing(session_id) as hold:
+                if not (await self._sessions.get_session(session_id)).message_count:
+                    await hold.append(*facts, is_last=True)
+        return await self._turns.executor.look_up(session_id)
 
     async def _check_names(self, request: RunRequest) -> None:
         """Refuse tools and skills that there are not, before anything is kept.
@@ -544,6 +575,8 @@ class RunService:
             return
         began = await request_of(self._journal, known)
         kept = KeptRequest.of(began.options) if "call" not in began.options else UNLIMITED
+        if request.files_hash not in ("", kept.files_hash):
+            raise RunIdReused(run_id=known.id)
         if kept.message_hash:
             is_same = kept.message_hash == hash_sha256(request.message.encode())
         elif began.message is None:
@@ -563,6 +596,11 @@ class RunService:
         if hear is None:
             return contextlib.nullcontext(request)
         return _listen(request, hear, self._hearers)
+
+
+def _take_over(message: Message) -> Message:
+    """Return a message of another conversation as one of a session that begins."""
+    return replace(message, id=make_id("msg"), session_id="", run_id="", parent_id="")
 
 
 @contextlib.contextmanager
@@ -595,4 +633,4 @@ def _to_both(request: RunRequest, listener: Listener) -> Listener:
     return tell
 
 
-__all__ = ["DEFAULT_AGENT", "RunService"]
+__all__ = ["RunService"]

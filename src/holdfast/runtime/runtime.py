@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
-from holdfast.context import ContextBuilder, MemoriesStep, RecallStep
+from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
 from holdfast.errors import StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
+    SYSTEM_SESSION,
     Chains,
     Journal,
     declare_payload_modules,
@@ -31,6 +32,7 @@ from holdfast.observability import process_redactor
 from holdfast.orchestration.triggers import TRIGGER_PROJECTIONS
 from holdfast.policy import APPROVALS, TENANTS, Budget, BudgetLedger, PolicyStore, SharedBudget
 from holdfast.runs import CHILDREN, Budgets, Confinement, MessageFiles
+from holdfast.runtime.anchors import AnchorService
 from holdfast.runtime.approvals import ApprovalService
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.calls import CallEnvironment
@@ -60,16 +62,20 @@ from holdfast.settings import (
     make_config_error,
     make_unvouched_settings,
 )
-from holdfast.skills import TrustStore
+from holdfast.skills import InstructionTrust, TrustStore
 from holdfast.state import STATE
-from holdfast.tools import SafeHttpClient
+from holdfast.tools import HostRates, SafeHttpClient
 from holdfast.turns import LeaseKeeper, TurnQueue
 from holdfast.webhooks import WEBHOOK_PROJECTIONS
 
 if TYPE_CHECKING:
+    from holdfast.identity import ApiKey
     from holdfast.redaction import Redactor
+    from holdfast.runtime.audit import AuditService
     from holdfast.runtime.loops import LoopService
+    from holdfast.runtime.traces import TraceService
     from holdfast.runtime.triggers import TriggerService
+    from holdfast.runtime.undo import UndoService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -150,17 +156,25 @@ class Runtime:
         self._build_limits()
         self._build_runs()
         self._build_orchestration()
+        self._auditing: asyncio.Task[None] | None = None
+        self._tracing: asyncio.Task[None] | None = None
+        if self._owns_control:
+            self.control.keys.on_use = self._note_key_use
         # In this order: who starts work first, the records last.
         self._closing: tuple[_Close, ...] = (
             self._close_webhooks,
+            self.recovery.close,
             self.runs.close,
             self.feed.close,
             self.memory.close,
             self.models.close,
-            self.policies.settle,
+            self.policies.close,
             self.turns.close,
             self._close_leases,
             self.artifacts.close,
+            self.anchors.close,
+            self._close_audit,
+            self._close_traces,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -182,11 +196,15 @@ class Runtime:
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
         self.artifacts = ArtifactService(self.settings, self.base_dir, self.journal, self.tenant)
+        self.anchors = AnchorService(
+            self.journal, self.settings, base_dir=self.base_dir, store=self.tenant
+        )
 
     def _build_limits(self) -> None:
         """What confines every run: policies, network, sandbox, budgets."""
         settings = self.settings
         unvouched = make_unvouched_settings(settings, self.base_dir)
+        self._writes = unvouched.writes
         self.policies = PolicyStore(
             settings.policies.dir,
             is_net_allowed=settings.network.allow_net,
@@ -199,11 +217,18 @@ class Runtime:
         chosen = self.artifacts.place if settings.artifacts.url else None
         files = () if chosen is None else (chosen,)
         secrets = list_secret_places(settings)
+        # Tools and programs ask hosts on one account, and so do all processes of this directory.
+        rates = HostRates(self.journal.clock, self.base_dir / "rates")
         is_tenant = self.tenant != self.control.operator
-        hidden = (self.control.directory, *self.control.workspaces, self.base_dir)
+        hidden = (
+            self.control.directory,
+            *self.control.workspaces,
+            self.base_dir,
+            *self.anchors.files,
+        )
         self.confinement = Confinement(
             policies=policies,
-            http=SafeHttpClient(lambda: policies.bundle.network_rules),
+            http=SafeHttpClient(lambda: policies.bundle.network_rules, rates=rates),
             # The records, and the files with keys: no tool and no program may see them.
             hidden=tuple(map(str, dict.fromkeys((*hidden, *records, *files, *secrets)))),
             home=str(settings.workspace) if is_tenant else "",
@@ -212,7 +237,7 @@ class Runtime:
             unvouched=unvouched,
         )
         self.processes = ProcessEnvironment(self.confinement, self.journal.clock)
-        self.egress = EgressService(self.journal, self.confinement, self.journal.clock)
+        self.egress = EgressService(self.journal, self.confinement, self.journal.clock, rates=rates)
         shared = SharedBudget(
             self.journal,
             self.tenant,
@@ -225,7 +250,10 @@ class Runtime:
         """Agents, models, hooks, tools, and what executes them."""
         settings, trust = self.settings, TrustStore(self.base_dir)
         files = AgentFiles(
-            settings.workspace, user_folder=settings.user_dir / "agents", trust=trust
+            settings.workspace,
+            user_folder=settings.user_dir / "agents",
+            trust=trust,
+            writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
         self.models = ModelService(settings, self.base_dir)
@@ -322,6 +350,32 @@ class Runtime:
         )
 
     @functools.cached_property
+    def audit(self) -> AuditService:
+        """The audit trail; what writes it is loaded a second after the start, or at the end."""
+        from holdfast.runtime.audit import AuditService  # noqa: PLC0415 - optional
+
+        return AuditService(self.settings, self.base_dir, self.sessions, self.tenant)
+
+    @functools.cached_property
+    def traces(self) -> TraceService:
+        """Traces for OpenTelemetry; loaded with the first one."""
+        from holdfast.runtime.traces import TraceService  # noqa: PLC0415 - optional
+
+        return TraceService(self.settings, self.base_dir, self.journal, self.turns, self.tenant)
+
+    @property
+    def _has_audit(self) -> bool:
+        """Whether there is a trail: what is kept nowhere has none."""
+        return self.settings.audit.enabled and self.settings.storage.url != "memory://"
+
+    @functools.cached_property
+    def undo(self) -> UndoService:
+        """What takes back the newest part of a session."""
+        from holdfast.runtime.undo import UndoService  # noqa: PLC0415 - optional
+
+        return UndoService(self.sessions, self.confinement)
+
+    @functools.cached_property
     def workflows(self) -> WorkflowService:
         """Workflows; the room behind them is loaded with the first one."""
         from holdfast.runtime.workflows import WorkflowService  # noqa: PLC0415 - optional
@@ -356,7 +410,10 @@ class Runtime:
         )
 
     def _make_context_builder(self) -> ContextBuilder:
-        builder = ContextBuilder(self.sessions)
+        builder = ContextBuilder(
+            self.sessions,
+            steps=list_default_steps(InstructionTrust(TrustStore(self.base_dir), self._writes)),
+        )
         tokens = self.settings.memory.recall_tokens
         if not tokens:
             return builder
@@ -389,6 +446,13 @@ class Runtime:
                 if not self._is_open:
                     await self.journal.open()
                     self._is_open = True
+                    self.anchors.begin()
+                    if self._has_audit:
+                        self._auditing = asyncio.create_task(self._follow_audit(), name="audit")
+                    if self.settings.telemetry.otlp_url:
+                        # What ends from now on is sent, also what ends before the first look.
+                        await self.traces.send_quietly()
+                        self._tracing = asyncio.create_task(self.traces.follow(), name="traces")
         # Hooks that came since may want to be told of stored facts.
         if not self.hooks.has_begun or not self.hooks.hooks.is_empty:
             await self.hooks.begin()
@@ -437,6 +501,7 @@ class Runtime:
             if self.settings.policies.shadow_dir is not None:
                 await self.policies.watch_candidate(self.settings.policies.shadow_dir)
             self._has_policies = True
+            self.policies.begin_following()
         return self.policies
 
     async def _find_session_of_run(self, run_id: str) -> str:
@@ -446,6 +511,28 @@ class Runtime:
     async def _find_owner_of_session(self, session_id: str) -> str:
         """Return in whose name a session was begun; raises NotFound."""
         return (await self.sessions.get_session(session_id)).owner
+
+    async def _follow_audit(self) -> None:
+        await asyncio.sleep(1)
+        await self.audit.follow()
+
+    async def _close_audit(self) -> None:
+        if self._auditing is not None:
+            self._auditing.cancel()
+            await asyncio.gather(self._auditing, return_exceptions=True)
+            await self.audit.write_quietly()
+
+    async def _close_traces(self) -> None:
+        if self._tracing is not None:
+            self._tracing.cancel()
+            await asyncio.gather(self._tracing, return_exceptions=True)
+            await self.traces.send_quietly()
+
+    async def _note_key_use(self, key: ApiKey) -> None:
+        from holdfast.runtime.identity_events import KeyUsed  # noqa: PLC0415 - optional
+
+        used = KeyUsed(key_id=key.id, name=key.name, subject=key.subject, tenant=key.tenant)
+        await (await self.opened()).journal.append(SYSTEM_SESSION, [used])
 
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:

@@ -18,6 +18,7 @@ from holdfast.journal import Condition, RowQuery
 from holdfast.messages import Message, TokenUsage
 from holdfast.orchestration import LOOP_AGENT
 from holdfast.providers import PICO, Charge, LedgerScope, UsageLedger, UsageTotals
+from holdfast.runs import CHILDREN
 from holdfast.runtime.artifacts import ArtifactService
 from holdfast.runtime.memory import MemoryService
 from holdfast.sessions import (
@@ -77,9 +78,10 @@ class StorageService:
         *,
         status: RunStatus | None = None,
         is_kind: Callable[[Run], bool] = lambda run: True,
+        is_top: bool = False,
         limit: int = 50,
     ) -> list[Run]:
-        """Return runs, newest first."""
+        """Return runs, newest first; with `is_top` only those that no other run has started."""
         where = (Condition("status", "=", status),) if status is not None else ()
         found: list[Run] = []
         after: tuple[float, str] | None = None
@@ -93,11 +95,20 @@ class StorageService:
                 limit=_PAGE,
             )
             rows = await self._journal.rows(query)
-            found += [keyed.row for keyed in rows if is_kind(keyed.row)]
+            below = await self._list_below([keyed.key for keyed in rows]) if is_top else set()
+            found += [
+                keyed.row for keyed in rows if is_kind(keyed.row) and keyed.row.id not in below
+            ]
             if len(rows) < _PAGE:
                 break
             after = (rows[-1].row.time_queued, rows[-1].key)
         return found[:limit]
+
+    async def _list_below(self, runs: list[str]) -> set[str]:
+        """Return which of these runs another one has started."""
+        where = (Condition("id", "in", tuple(runs)),)
+        query = RowQuery(projection=CHILDREN, where=where, limit=len(runs) or 1)
+        return {keyed.row.id for keyed in await self._journal.rows(query)}
 
     async def delete_session(self, session_id: str, *, reason: str) -> None:
         """Remove a session for good, with memories, artifacts and loop files that are its own."""

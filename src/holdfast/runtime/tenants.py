@@ -71,6 +71,8 @@ async def make_tenant_runtime(operator: Runtime, name: str) -> Runtime:
     directory = control.directory_of(name)
     settings = make_tenant_settings(operator.settings, directory, workspace)
     made = Runtime(settings, redactor=operator.redactor, tenant=name, control=control)
+    # The policies are the operator's: a reload is told in the operator's records.
+    made.policies.follow_also(operator.journal)
     for entry in await operator.agents.entries():
         # Those that the operator's own people registered are theirs.
         if entry.source not in ("built-in", "registered") and entry.is_trusted:

@@ -118,6 +118,7 @@ class ToolService:
                 self._layers.clear()
             choose = self._given if agent.has_tools else self._chosen
             layer = self._layers[key] = choose(agent, registry, ceiling, at.rights)
+            layer.needs = tuple([need for one in layer for need in one.signature.needs])
         return layer
 
     async def _look_for_agents(self) -> None:

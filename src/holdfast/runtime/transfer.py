@@ -25,11 +25,29 @@ from holdfast.artifacts import (
     Sealer,
     blob_key,
 )
+from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
 from holdfast.ids import make_random_token
-from holdfast.journal import Event, Journal
-from holdfast.sessions import Session, SessionManager, export_lines, parse_export
+from holdfast.journal import Event, Journal, Payload
+from holdfast.sessions import (
+    PermissionRule,
+    Session,
+    SessionChanges,
+    SessionCreated,
+    SessionManager,
+    SessionRulesAdded,
+    SessionUpdated,
+    export_lines,
+    parse_export,
+)
+from holdfast.state import StateChanged
+from holdfast.tools import GRANTS_KEY
 
+IMPORTED_RULES: Final = "imported_rules"
+"""Where the metadata of an imported session keep the rules that are inert until trusted."""
+_RIGHTS: Final = frozenset(
+    one.kind for one in (SessionCreated, SessionRulesAdded, SessionUpdated, StateChanged)
+)
 _KINDS: Final = frozenset({ArtifactSaved.kind, ArtifactDeleted.kind})
 _PAGE: Final = 500
 _LARGEST_LINE: Final = 4 * 1024 * 1024
@@ -73,8 +91,12 @@ async def import_session(
     source: str | os.PathLike[str] | IO[bytes],
     *,
     as_new: bool,
+    trusts_rules: bool = False,
 ) -> Session:
     """Bring in an export with its artifacts; nothing is changed unless all of it is sound.
+
+    Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
+    and directories that were granted elsewhere are not granted here. What holds back stays.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -85,8 +107,9 @@ async def import_session(
         events, contents = await asyncio.to_thread(_split, file, stack)
         wanted = _contents(events)
         _check_tenant(events, artifacts.actor.tenant)
+        further = [] if trusts_rules else list_inert_rights(events)
         if not wanted and not contents:
-            return await sessions.import_events(events, as_new=as_new)
+            return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:
             raise InvalidImport(detail="the contents of its artifacts are not all there")
         await artifacts.claim_place()
@@ -98,10 +121,46 @@ async def import_session(
             async with artifacts.services.locks.alone():
                 for digest, upload in uploads.items():
                     await upload.publish(blob_key(artifacts.actor.tenant, digest))
-                return await sessions.import_events(events, as_new=as_new)
+                return await sessions.import_events(events, as_new=as_new, further=further)
         finally:
             for upload in uploads.values():
                 await upload.discard()
+
+
+def list_inert_rights(events: list[Event]) -> list[Payload]:
+    """Return the facts that set aside what an export allows; nothing if it allows nothing."""
+    rules: tuple[PermissionRule, ...] = ()
+    grants: StateChanged | None = None
+    granted_at, is_marked = 0, False
+    for event in events:
+        fact = event.decode() if event.kind in _RIGHTS else None
+        if isinstance(fact, SessionCreated):
+            rules, is_marked = fact.permission, IMPORTED_RULES in fact.metadata
+        elif isinstance(fact, SessionRulesAdded):
+            rules += fact.rules
+        elif isinstance(fact, SessionUpdated):
+            if fact.changes.permission is not msgspec.UNSET:
+                rules = fact.changes.permission
+            if fact.changes.metadata is not msgspec.UNSET:
+                is_marked |= IMPORTED_RULES in fact.changes.metadata
+        elif isinstance(fact, StateChanged) and (fact.scope, fact.key) == ("session", GRANTS_KEY):
+            grants, granted_at = fact, event.session_seq
+    facts: list[Payload] = []
+    inert = [rule for rule in rules if rule.action not in ("ask", "deny")]
+    if inert or is_marked:
+        kept = tuple(rule for rule in rules if rule.action in ("ask", "deny"))
+        told: JsonObject = {IMPORTED_RULES: [msgspec.to_builtins(rule) for rule in inert] or None}
+        facts.append(SessionUpdated(changes=SessionChanges(permission=kept, metadata=told)))
+    if grants is not None and grants.data:
+        removed = StateChanged(
+            key=grants.key,
+            version=grants.version + 1,
+            scope=grants.scope,
+            scope_id=grants.scope_id,
+            previous=granted_at,
+        )
+        facts.append(removed)
+    return facts
 
 
 def _contents(events: list[Event]) -> set[str]:

@@ -18,9 +18,11 @@ from holdfast.errors import HoldfastError, SandboxFailed
 from holdfast.sandbox.process import HeadTail
 from holdfast.sandbox.profiles import PATH, SandboxLimits
 from holdfast.sandbox.reach import Reach
+from holdfast.sandbox.usage import Usage, measure_usage
 
 _START_S = 20.0
 _END_S = 10.0
+_LOOK_S = 0.2
 _CHUNK = 256 * 1024
 _MOST_BYTES = 1 << 20
 _BUFFER = 4 << 20
@@ -192,13 +194,29 @@ class Launcher:
         self.runs += 1
         self.is_usable = False
         run = _Run(limits, opener, given)
+        watch = asyncio.create_task(self._watch(run, limits))
         try:
             run.hand_over(self._server, job)
             stopped = await run.wait(timeout_s)
             self.is_usable = True
         finally:
+            watch.cancel()
             run.close()
         return ProcessEnd(exit_code=run.code, stdout=run.out, stderr=run.err, stopped=stopped)
+
+    async def _watch(self, run: _Run, limits: SandboxLimits) -> None:
+        """End a run whose processes together hold, or have written, too much."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            used = await self.measure()
+            if limits.total_memory_bytes and used.memory_bytes > limits.total_memory_bytes:
+                run.ask_to_stop("memory")
+            elif limits.total_disk_bytes and used.written_bytes > limits.total_disk_bytes:
+                run.ask_to_stop("disk")
+
+    async def measure(self) -> Usage:
+        """Return what all processes in this sandbox use, and have written since it began."""
+        return await asyncio.to_thread(measure_usage, self._process.pid)
 
     def hand_over(self, job: bytes, descriptors: list[int]) -> None:
         """Send a job with its control socket, output, errors and input, to run on by itself.
@@ -343,14 +361,15 @@ class _Run:
             self._done.exception()
 
     async def _stop(self, reason: str) -> None:
-        self._ask_to_stop(reason)
+        self.ask_to_stop(reason)
         try:
             async with asyncio.timeout(_END_S):
                 await asyncio.shield(self._done)
         except TimeoutError as error:
             raise SandboxFailed(detail="the command could not be ended") from error
 
-    def _ask_to_stop(self, reason: str) -> None:
+    def ask_to_stop(self, reason: str) -> None:
+        """Have every process of it ended, for the first reason that is given."""
         if not self._stopped and self._control is not None:
             with suppress(OSError):
                 self._control.send(b"stop")
@@ -383,7 +402,7 @@ class _Run:
                 return
             kept.add(data)
             if kept.total > self._limits.output_bytes * self._limits.flood_factor:
-                self._ask_to_stop("output")
+                self.ask_to_stop("output")
             if len(data) < _CHUNK and not self._done.done():
                 return
 

@@ -75,14 +75,18 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one command; 0 means that we set none.
 
     `memory_bytes`, `file_bytes`, `open_files` and `cpu_s` hold for each process,
-    `processes` for all of them together. Of the output, head and tail are kept; a command
-    that writes more than `flood_factor` times that is ended.
+    `processes` for all of them together. `total_memory_bytes` is what all of them may hold at once,
+    `total_disk_bytes` what all commands of one runner may write; both are looked at several times a
+    second, and a command that exceeds them is ended. Of the output, head and tail are kept; a
+    command that writes more than `flood_factor` times that is ended.
     """
 
     timeout_s: float = 120.0
     cpu_s: int = 600
     memory_bytes: int = 1536 * MIB
     processes: int = 256
+    total_memory_bytes: int = 4096 * MIB
+    total_disk_bytes: int = 8192 * MIB
     file_bytes: int = 1024 * MIB
     open_files: int = 1024
     output_bytes: int = MIB

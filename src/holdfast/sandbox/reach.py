@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.sandbox.git_code import list_git_code
+from holdfast.sandbox.host_sockets import list_host_sockets
 from holdfast.sandbox.unreadable import report_unreadable
 from holdfast.sandbox.workspace import Workspace
 
@@ -46,6 +47,7 @@ def reach_of(
     concealed = [path for path in map(os.path.realpath, hidden) if _is_there(path, tops)]
     for path, _ in workspace.trees:
         concealed += report_unreadable(path, workspace.rules)
+    concealed += list_host_sockets(tops)
     concealed = _keep_outermost(concealed)
     git = list_git_code(workspace.root)
     kept = [path for path in map(os.path.realpath, read_only) if _is_there(path, tops)]

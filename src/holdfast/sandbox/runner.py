@@ -47,7 +47,7 @@ from holdfast.sandbox.profiles import (
 from holdfast.sandbox.reach import Reach, reach_of
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
-from holdfast.settings import Gap, UnvouchedSettings
+from holdfast.settings import Gap, UnvouchedSettings, WriteWindow
 from holdfast.turns import is_exhaustion
 
 LevelChoice: TypeAlias = Literal["auto", "bubblewrap", "landlock"]
@@ -121,7 +121,8 @@ class SandboxResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended; head and tail of long output are kept, the middle is not.
 
     `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
-    `timeout`, `output`, or empty. `sandbox` is level and profile, for the journal.
+    `timeout`, `output`, `memory`, `disk`, or empty. `sandbox` is level and profile, for the
+    journal.
     """
 
     exit_code: int
@@ -161,6 +162,7 @@ class _Before(NamedTuple):
     """What was missing when a command started."""
 
     gap: Gap | None
+    window: WriteWindow | None
     pointers: frozenset[str]
 
 
@@ -222,6 +224,8 @@ class SandboxRunner:
         self._level_name = ""
         self._beside: dict[_Rights, SandboxRunner] = {}
         self._first_ns = 0
+        self._written = 0
+        self._counted: weakref.WeakKeyDictionary[Launcher, int] = weakref.WeakKeyDictionary()
         self.objections: dict[str, str] = {}
 
     @property
@@ -260,6 +264,20 @@ class SandboxRunner:
         launcher = await self._acquire()
         self._release(launcher)
         return self._level_name
+
+    async def is_boundary(self) -> bool:
+        """Say whether the sandbox holds any script, whatever it says: namespaces and all.
+
+        Landlock alone is none: its processes see those of the machine, and some of its sockets.
+        """
+        if self._level is None:
+            try:
+                await self.start()
+            except SandboxFailed as error:
+                if is_exhaustion(error):
+                    raise
+                return False
+        return self._level_name.startswith(("bubblewrap/", "landlock+namespaces/"))
 
     async def run(
         self,
@@ -334,21 +352,23 @@ class SandboxRunner:
             launcher, job, level_name=self._level_name, line_bytes=line_bytes, on_end=on_end
         )
 
-    async def run_approved_text(
+    async def run_text(
         self,
         text: str,
         *,
         directory: str = ".",
+        environment: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         output_bytes: int | None = None,
     ) -> SandboxResult:
-        """Run a text in bash that a person approved as it is; otherwise as `run`.
+        """Run a text in bash as it is; otherwise as `run`.
 
-        The only way in which a shell sees a string here. The caller holds an approval
-        that is sealed to exactly this text.
+        The only way in which a shell sees a string here. The caller holds an approval that is
+        sealed to exactly this text, or knows that no rule looks into commands and that the
+        sandbox is the boundary (`is_boundary`). `environment` holds values of our own making.
         """
         argv = ("/bin/bash", "--noprofile", "--norc", "-c", text)
-        stages = [_Stage(";", [_Program(argv, {}, [])])]
+        stages = [_Stage(";", [_Program(argv, dict(environment or {}), [])])]
         return await self._run(stages, directory, self._compute_bounds(timeout_s, output_bytes))
 
     @property
@@ -417,16 +437,26 @@ class SandboxRunner:
         try:
             return await launcher.run(
                 self._encode_job(stages, where, launcher, has_input=given is not None),
-                limits,
+                self._compute_left(launcher, limits),
                 opener=self._open if _needs_files(stages) else None,
                 timeout_s=limits.timeout_s,
                 given=given,
             )
         finally:
             if launcher.is_usable:
+                written = (await launcher.measure()).written_bytes
+                self._written += max(0, written - self._counted.get(launcher, 0))
+                self._counted[launcher] = written
                 self._release(launcher)
             else:
                 await launcher.close()
+
+    def _compute_left(self, launcher: Launcher, limits: SandboxLimits) -> SandboxLimits:
+        """Return the limits with what may still be written, on the launcher's own account."""
+        if not limits.total_disk_bytes:
+            return limits
+        elsewhere = self._written - self._counted.get(launcher, 0)
+        return replace(limits, total_disk_bytes=max(1, limits.total_disk_bytes - elsewhere))
 
     def _begin(self, directory: str) -> tuple[str, _Before | None]:
         return self._enter(directory), self._look_before()
@@ -454,14 +484,19 @@ class SandboxRunner:
         writable = self._writable()
         if not writable:
             return None
-        gap = options.unvouched.begin(writable) if options.unvouched is not None else None
-        return _Before(gap, list_pointers(self._workspace.root))
+        gap = window = None
+        if options.unvouched is not None:
+            gap = options.unvouched.begin(writable)
+            window = options.unvouched.writes.begin(writable)
+        return _Before(gap, window, list_pointers(self._workspace.root))
 
     def _look_after(self, before: _Before | None) -> str:
         """Return what is to be said about what came."""
         if before is None:
             return ""
         root = self._workspace.root
+        if before.window is not None:
+            before.window.end()
         said = [
             f"{path} was removed: it would lead git to other settings."
             for path in remove_pointers(root, before.pointers)

@@ -16,7 +16,7 @@ import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.errors import (
 from holdfast.ids import make_random_token
 from holdfast.sandbox.beneath import Finder, FoundPath, Root, choose_finder
 from holdfast.sandbox.path_rules import KeptPaths, PathRules
+from holdfast.settings import RunWrites
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 T = TypeVar("T")
@@ -40,8 +41,9 @@ T = TypeVar("T")
 MAX_UPDATE_BYTES = 64 * 1024 * 1024
 _TRIES = 50
 _STRIPES = 64
-_stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+_stripes: tuple[threading.RLock, ...] = ()
 """Changes of one file by this process wait for each other, whichever workspace makes them."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMES: dict[Kind, str] = {
     "file": "a file",
@@ -49,6 +51,16 @@ _NAMES: dict[Kind, str] = {
     "link": "a link",
     "other": "a device, pipe or socket",
 }
+
+
+def _make_stripes() -> None:
+    """Make the locks, anew in a forked child: the threads that may have held them are not there."""
+    global _stripes
+    _stripes = tuple(threading.RLock() for _ in range(_STRIPES))
+
+
+_make_stripes()
+os.register_at_fork(after_in_child=_make_stripes)
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +102,15 @@ class Workspace:
         finder: Finder | None = None,
         hidden: Sequence[str] = (),
         read_only: Sequence[str] = (),
+        writes: RunWrites | None = None,
         within: Sequence[str] | None = None,
     ) -> None:
         """Open the root; it must be an existing directory.
 
         `hidden` and `read_only` are absolute paths that no granted directory brings into reach,
         or lets be written; inside the root, the rules say so. With `within`, only what lies in
-        one of those directories can be granted.
+        one of those directories can be granted. `writes` is told when a file that could instruct
+        agents is written, so that it is not obeyed unseen.
 
         Raises:
             UsageError: the root is missing or no directory.
@@ -106,6 +120,7 @@ class Workspace:
         self._main = _Tree(root, self.rules, is_writable=True)
         self.root = self._main.root.path
         """The workspace directory, with links resolved."""
+        self.writes = writes
         self._grants: tuple[_Tree, ...] = ()
         self._kept = KeptPaths(
             root=self.root,
@@ -231,7 +246,7 @@ class Workspace:
         tree, relative = self._locate(path)
         real = self._resolve_real(tree, relative)
         tree.check_write(real)
-        with _stripes[hash((tree.root.path, real)) % _STRIPES]:
+        with self._note_writing(tree, real), _stripes[hash((tree.root.path, real)) % _STRIPES]:
             for _ in range(_TRIES):
                 with suppress(FileChanged):
                     before, stamp = self._read_for_update(path)
@@ -240,6 +255,25 @@ class Workspace:
                         self._retry(path, lambda: self._replace(path, after, stamp))  # noqa: B023
                     return FileChange(path=tree.display(real), before=before, after=after)
         raise FileChanged(path=path)
+
+    def remove(self, path: str, expected: bytes) -> None:
+        """Delete a file whose content is still the expected one.
+
+        Raises:
+            FileMissing: it is gone already.
+            FileChanged: it has another content; it stays.
+            PermissionDenied, FileError, FileUnsuitable: it cannot be deleted.
+        """
+        tree, relative = self._locate(path)
+        real = self._resolve_real(tree, relative)
+        tree.check_write(real)
+        with _stripes[hash((tree.root.path, real)) % _STRIPES]:
+            before, stamp = self._read_for_update(path)
+            if before is None:
+                raise FileMissing(path=path)
+            if before != expected:
+                raise FileChanged(path=path)
+            self._retry(path, lambda: self._unlink(path, stamp))
 
     def make_directory(self, path: str) -> str:
         """Make a directory and its parents; return its real path."""
@@ -253,6 +287,12 @@ class Workspace:
             return tree.display(place.path)
 
     # --- within ---------------------------------------------------------------------
+
+    def _note_writing(self, tree: _Tree, real: str) -> AbstractContextManager[None]:
+        """Say that a text which may instruct agents is being written, and by a run."""
+        if self.writes is None or not real.casefold().endswith(".md"):
+            return nullcontext()
+        return self.writes.open_window([tree.root.path])
 
     def _locate(self, path: str) -> tuple[_Tree, str]:
         """Choose the tree of a path and make the path relative to it, by its text alone."""
@@ -374,6 +414,15 @@ class Workspace:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=place.parent_fd)
                 raise
+            _sync_directory(place.parent_fd)
+
+    def _unlink(self, path: str, expected: _Stamp | None) -> None:
+        with self._format_place(path) as (tree, place):
+            tree.check_write(place.path)
+            with _hold(place.parent_fd):
+                if _stamp(_look(place)) != expected:
+                    raise FileChanged(path=path)
+                _translate(path, lambda: os.unlink(place.name, dir_fd=place.parent_fd))
             _sync_directory(place.parent_fd)
 
     @staticmethod

@@ -138,6 +138,7 @@ class HttpApplication:
         await self.runtimes.open()
         for runtime in self.runtimes.list_open():
             runtime.recovery.follow_answers()
+            runtime.recovery.follow_outages()
             await runtime.recovery.resume_all()
 
     def check_operator(self, caller: Caller, scope: str) -> None:

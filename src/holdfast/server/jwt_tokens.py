@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError, HoldfastError, MissingExtra, Unauthenti
 from holdfast.identity import ROLES, check_scopes, expand_roles, is_subject
 from holdfast.observability import Logger
 from holdfast.operations import Caller
-from holdfast.policy import NetworkRules
+from holdfast.policy import NetworkRules, open_every_port
 from holdfast.server.guard import is_loopback
 from holdfast.server.identity import RequestHead, read_bearer
 from holdfast.settings import Settings
@@ -72,7 +72,9 @@ class KeySet:
         self._file = file
         self._url = url
         self._clock = clock
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=networks)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=networks
+        )
         self._http = SafeHttpClient(rules)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched = self._tried = float("-inf")

@@ -1,11 +1,13 @@
-"""Metrics for Prometheus: requests, how long they take, streams and turns that are under way."""
+"""Metrics for Prometheus: requests of this process, and the work on its records."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from holdfast.errors import MissingExtra
 from holdfast.operations import Caller
+from holdfast.runtime import WorkMetrics
 from holdfast.server.app import Handler, HttpApplication
 from holdfast.server.http import ServerRequest, ServerResponse
 
@@ -43,12 +45,17 @@ def make_metrics(app: HttpApplication) -> Handler:
 
     app.observers.append(observe)
     _add_gauges(app, prometheus, registry)
+    prometheus.ProcessCollector(registry=registry)
+    work = WorkMetrics(registry)
+    one_at_a_time = asyncio.Lock()
 
     async def show(
         request: ServerRequest, caller: Caller | None, request_id: str
     ) -> ServerResponse:
         known = await app.authenticator.authenticate(request.head)
         app.check_operator(known, "metrics:read")
+        async with one_at_a_time:
+            await work.update(app.runtimes.list_open())
         text = prometheus.generate_latest(registry)
         return ServerResponse(200, text, "text/plain; version=0.0.4; charset=utf-8")
 
@@ -59,10 +66,6 @@ def _add_gauges(app: HttpApplication, prometheus: Any, registry: Any) -> None:
     gauges = {
         "holdfast_http_requests_active": ("Requests under way.", lambda: app.active),
         "holdfast_http_streams_open": ("Streams that are open.", lambda: len(app.streams)),
-        "holdfast_turns_active": (
-            "Turns that are executed in this process.",
-            lambda: sum(one.turns.executor.active for one in app.runtimes.list_open()),
-        ),
         "holdfast_feed_subscribers": (
             "Subscribers of the shared feed.",
             lambda: sum(one.feed.subscribers for one in app.runtimes.list_open()),

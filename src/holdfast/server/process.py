@@ -97,13 +97,18 @@ class HoldfastServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop in order on the first SIGINT or SIGTERM, at once on the second."""
+        """Stop in order on the first SIGINT or SIGTERM, at once on the second.
+
+        SIGHUP has the policies read again, here and in every other process on the records.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+        stop_reloads = self._app.runtimes.operator.policies.reload_on_hangup()
         try:
             yield
         finally:
+            stop_reloads()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 

@@ -42,7 +42,7 @@ class TenantRuntimes:
 
     def __init__(self, operator: Runtime, *, most: int) -> None:
         """Open the runtimes of tenants beside the operator's, at most so many."""
-        self._operator = operator
+        self.operator = operator
         self._most = most
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
@@ -56,9 +56,9 @@ class TenantRuntimes:
             Unauthenticated: there is no such tenant, or it is suspended.
             TooManyTenants: all that may be open are at work; ask again.
         """
-        control = self._operator.control
+        control = self.operator.control
         if caller is OWNER or caller.tenant == control.operator:
-            return await self._operator.opened()
+            return await self.operator.opened()
         if not await control.tenants.is_active(caller.tenant):
             await self.close_tenant(caller.tenant)
             raise Unauthenticated
@@ -73,12 +73,12 @@ class TenantRuntimes:
 
     def list_open(self) -> Sequence[Runtime]:
         """Return the runtimes that are open now."""
-        operator = (self._operator,) if self._operator.is_open else ()
+        operator = (self.operator,) if self.operator.is_open else ()
         return (*operator, *(one.runtime for one in self._opened.values()))
 
     async def open(self) -> None:
         """Open the operator's records, and begin to look after what other tenants left open."""
-        await (await self._operator.opened()).webhooks.begin()
+        await (await self.operator.opened()).webhooks.begin()
         self._going_on = asyncio.create_task(self._go_on(), name="tenants-go-on")
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class TenantRuntimes:
             await asyncio.gather(going_on, return_exceptions=True)
         for name in tuple(self._opened):
             await self.close_tenant(name)
-        await self._operator.close()
+        await self.operator.close()
 
     async def close_tenant(self, name: str) -> None:
         """Close the runtime of a tenant, whatever works with it; its runs go on when it returns."""
@@ -106,10 +106,11 @@ class TenantRuntimes:
             opened = self._opened.get(name)
             if opened is None:
                 await self._make_room()
-                runtime = await make_tenant_runtime(self._operator, name)
+                runtime = await make_tenant_runtime(self.operator, name)
                 opened = _Opened(await runtime.opened())
                 self._opened[name] = opened
                 await runtime.recovery.resume_all()
+                runtime.recovery.follow_outages()
                 await runtime.webhooks.begin()
             self._opened.move_to_end(name)
             opened.users += users
@@ -130,7 +131,7 @@ class TenantRuntimes:
 
     async def _go_on(self) -> None:
         """Open each tenant once: what was under way when the last process ended goes on."""
-        for tenant in await self._operator.control.tenants.list_tenants():
+        for tenant in await self.operator.control.tenants.list_tenants():
             if tenant.state != "active":
                 continue
             try:

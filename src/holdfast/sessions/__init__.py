@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import RunStarted as RunStarted
     from holdfast.sessions.events import RunSteered as RunSteered
     from holdfast.sessions.events import SessionChanges as SessionChanges
+    from holdfast.sessions.events import SessionCreated as SessionCreated
     from holdfast.sessions.events import SessionForked as SessionForked
     from holdfast.sessions.events import SessionRulesAdded as SessionRulesAdded
     from holdfast.sessions.events import SessionState as SessionState
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import check_open as check_open
     from holdfast.sessions.session import check_transition as check_transition
     from holdfast.sessions.session import find_project_id as find_project_id
+    from holdfast.sessions.session import is_hidden as is_hidden
     from holdfast.sessions.session import list_allowed_states as list_allowed_states
     from holdfast.sessions.session import make_new_session as make_new_session
     from holdfast.sessions.transfer import ExportedEvent as ExportedEvent
@@ -90,7 +92,7 @@ else:
             "acting": "acting_for SUBJECT",
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
-            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges "
+            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges SessionCreated "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",
             "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",
@@ -101,8 +103,8 @@ else:
             "runs": "find_queued "
             "ENDED RUNS SIGNALS Run RunStatus "
             "Signal find_run get_run request_of list_unfinished",
-            "session": "SESSIONS STATES NewSession Session list_allowed_states check_open check_transition  find_project_id "
-            "make_new_session",
+            "session": "SESSIONS STATES NewSession Session list_allowed_states check_open check_transition "
+            "find_project_id is_hidden make_new_session",
             "transfer": "ExportedEvent iterate_bounded_lines check_events export_lines export_event import_event "
             "parse_export",
             "writing": "Lease SessionLeases Writing",

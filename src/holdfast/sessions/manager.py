@@ -28,6 +28,7 @@ from holdfast.journal import (
     Payload,
     RowQuery,
     SessionDeleted,
+    chain_events,
 )
 from holdfast.messages import Message, Part, compose, strip_session
 from holdfast.sessions import events as facts
@@ -317,11 +318,14 @@ class SessionManager:
         )
         return await self._begin_copy(name, drafts)
 
-    async def import_events(self, events: Sequence[Event], *, as_new: bool = False) -> Session:
+    async def import_events(
+        self, events: Sequence[Event], *, as_new: bool = False, further: Sequence[Payload] = ()
+    ) -> Session:
         """Store the checked events of an export; `as_new` chains them anew under another id.
 
         A session imported `as_new` is a copy: it has everything but the runs, because a run
-        exists once. Events keep their numbers.
+        exists once. Events keep their numbers. `further` are facts of this import, stored with
+        them or not at all.
 
         Raises:
             AlreadyExists: the session, or another one with its slug, is already here.
@@ -340,6 +344,7 @@ class SessionManager:
                     )
                     for event in events[1:]
                 ],
+                *map(self.journal.draft, further),
             )
             return await self._begin_copy(name, drafts)
         taken = RowQuery(
@@ -347,7 +352,11 @@ class SessionManager:
         )
         if await self.journal.rows(taken):
             raise AlreadyExists(kind="session", value=created.slug)
-        await self.journal.store.restore(events)
+        own = [self.journal.draft(one) for one in further]
+        last = events[-1]
+        await self.journal.store.restore(
+            [*events, *chain_events(own, last.session_id, last, last.seq)]
+        )
         return await self.get_session(events[0].session_id)
 
     async def revert_session(self, session_id: str, *, to: int) -> Session:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from holdfast.settings.mcp_file import check_endpoint as check_endpoint
     from holdfast.settings.mcp_file import find_endpoint_file as find_endpoint_file
     from holdfast.settings.mcp_file import remove_endpoint as remove_endpoint
+    from holdfast.settings.run_writes import RunWrites as RunWrites
+    from holdfast.settings.run_writes import WriteWindow as WriteWindow
     from holdfast.settings.secrets import find_variables_around as find_variables_around
     from holdfast.settings.secrets import list_secret_values as list_secret_values
     from holdfast.settings.unvouched import Gap as Gap
@@ -56,6 +58,7 @@ else:
             "mcp": "McpEndpoint McpSandbox check_names references",
             "mcp_file": "Place add_endpoint check_endpoint find_endpoint_file remove_endpoint",
             "secrets": "list_secret_values find_variables_around",
+            "run_writes": "RunWrites WriteWindow",
             "unvouched": "Gap UnvouchedSettings",
         },
     )

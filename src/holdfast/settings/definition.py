@@ -517,6 +517,65 @@ class RemoteSettings(_Section):
     )
 
 
+class AuditSettings(_Section):
+    """The audit trail: files in `audit` of the state directory, and where its lines go besides."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Write every call, consent, policy change, network action and use of a key "
+        "as a JSON line. The journal holds them in any case.",
+    )
+    max_file_mb: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=64, description="A file that has grown so long is followed by a new one."
+    )
+    syslog: Annotated[str, Field(max_length=500)] = Field(
+        default="",
+        description="Send each line to syslog too (RFC 5424): `udp://HOST:514`, `tcp://HOST:601` "
+        "or `unix:///dev/log`.",
+    )
+    webhook: Annotated[str, Field(max_length=2000)] = Field(
+        default="",
+        description="Post lines, as newline-delimited JSON, to this http or https address too.",
+    )
+    webhook_networks: Lines = Field(
+        default=(),
+        description="Networks that are not public to which they may be posted all the same, such "
+        "as `10.2.0.0/16`.",
+    )
+    anchor: StoreUrl = Field(
+        default="",
+        description="Where the ends of all chains are kept besides the records, so that `audit "
+        "verify` also finds what was rolled back or rewritten as a whole: `file:///PATH` for a "
+        "file of JSON lines that only grows, `sqlite:///DIRECTORY` or the address of another "
+        "store, or `https://…` for an address that takes each by POST and returns them by GET. A "
+        "project's file cannot set it.",
+    )
+    anchor_interval_s: OptionalDuration = Field(
+        default=None,
+        description="Anchor at most so often; `none` after each run. What is left is anchored "
+        "when the process ends.",
+    )
+
+
+class TelemetrySettings(_Section):
+    """Traces for OpenTelemetry, made from the journal when a run has ended."""
+
+    otlp_url: Annotated[str, Field(max_length=2000)] = Field(
+        default="",
+        description="Send the trace of each run that ends to this OTLP receiver over HTTP "
+        "(protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added where no path is "
+        "given. Headers come from `OTEL_EXPORTER_OTLP_HEADERS`. Extra `otel`.",
+    )
+    sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        default=1.0, description="Which part of the runs is sent; all spans of a run, or none."
+    )
+    content: bool = Field(
+        default=False,
+        description="Send what models answered, and arguments and results of tools, too; without "
+        "the secrets that the journal does not hold either.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -553,10 +612,21 @@ class SecretSettings(_Section):
         "through.",
         json_schema_extra=_find_named("HOLDFAST_ARTIFACT_FORMER_KEY"),
     )
+    anchor_token: Secret | None = Field(
+        default=None,
+        description="Token that is sent to the address of `audit.anchor`.",
+        json_schema_extra=_find_named("HOLDFAST_ANCHOR_TOKEN"),
+    )
     link_key: Secret | None = Field(
         default=None,
         description="Key that signs links to artifacts; another one makes all links invalid.",
         json_schema_extra=_find_named("HOLDFAST_LINK_KEY"),
+    )
+    otlp_headers: Secret | None = Field(
+        default=None,
+        description="Headers for the OTLP receiver, such as `authorization=Bearer KEY`, with "
+        "commas between them.",
+        json_schema_extra=_find_named("OTEL_EXPORTER_OTLP_HEADERS"),
     )
     openai_api_key: Secret | None = Field(
         default=None,
@@ -602,6 +672,11 @@ class Settings(_Section):
         description="On whose account runs spend (what `budget` limits is counted per tenant), and "
         "whose memories are found.",
     )
+    default_agent: Line = Field(
+        default="build",
+        description="Agent that works where neither a request nor its session names one.",
+        json_schema_extra=_find_named("AGENT_DEFAULT"),
+    )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
@@ -623,6 +698,8 @@ class Settings(_Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     remote: RemoteSettings = Field(default_factory=RemoteSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property

@@ -36,6 +36,14 @@ _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
     # The process that says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
+    # What proves that records were not changed must not be led elsewhere by what they are about.
+    "audit.anchor": "say where records are proved",
+    "audit.anchor_interval_s": "say how often records are proved",
+    **{
+        f"audit.{name}": "say what is written down, and who is sent it"
+        for name in ("enabled", "syslog", "webhook", "webhook_networks")
+    },
+    **{f"telemetry.{name}": "say who is sent what runs did" for name in ("otlp_url", "content")},
     # Whoever names the server is sent the key, and what people type.
     "remote.url": "name the server that is asked",
     **{

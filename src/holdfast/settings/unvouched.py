@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.errors import StorageError, UsageError
 from holdfast.settings.files import Mistake
+from holdfast.settings.run_writes import RunWrites
 
 _FOLDER: Final = "gaps"
 _Places: TypeAlias = dict[str, str]
@@ -41,6 +42,8 @@ class UnvouchedSettings:
     ) -> None:
         """Watch over these places; nothing is created before the first command."""
         self._folder = Path(state_dir) / _FOLDER
+        self.writes = RunWrites(state_dir)
+        """When commands and file tools could write, for files that are read but not settings."""
         self._places = [*map(str, files), *(f"{path}/" for path in folders)]
 
     def begin(self, writable: Sequence[str]) -> Gap | None:

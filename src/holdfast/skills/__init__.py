@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.skills.skill import check_skill as check_skill
     from holdfast.skills.skill import parse_skill as parse_skill
     from holdfast.skills.tool import make_skill_tool as make_skill_tool
+    from holdfast.skills.trust import InstructionTrust as InstructionTrust
     from holdfast.skills.trust import TrustStore as TrustStore
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -41,6 +42,6 @@ else:
             "project_root",
             "skill": "MAX_SKILL_BYTES SKILL_FILE Skill check_skill parse_skill",
             "tool": "make_skill_tool",
-            "trust": "TrustStore",
+            "trust": "InstructionTrust TrustStore",
         },
     )

@@ -11,12 +11,49 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.canonical import hash_sha256
 from holdfast.errors import StorageDamaged, StorageError
 from holdfast.private_files import PrivateJsonFile
+from holdfast.settings import RunWrites
 
 FILE = "trust.json"
+_INSTRUCTIONS = "instructions:"
 
 _Records: TypeAlias = dict[str, dict[str, str]]
+
+
+class InstructionTrust:
+    """Which files may instruct agents: those of the user, and those of runs that a user trusts."""
+
+    def __init__(self, store: TrustStore, writes: RunWrites) -> None:
+        """Go by what runs wrote, and by what was trusted."""
+        self._store = store
+        self._writes = writes
+
+    def is_obeyed(self, path: str | os.PathLike[str]) -> bool:
+        """Say whether no run wrote the file as it is, or a user has trusted it as it is."""
+        if not self._writes.was_written(path):
+            return True
+        place = os.path.realpath(path)
+        name = _INSTRUCTIONS + os.path.basename(place)
+        return self._store.is_trusted(os.path.dirname(place), name, _digest_file(place))
+
+    def accept(self, path: str | os.PathLike[str]) -> bool:
+        """Vouch for a file as it is now; says whether that was needed. Raises as `trust` does."""
+        if self.is_obeyed(path):
+            return False
+        place = os.path.realpath(path)
+        name = _INSTRUCTIONS + os.path.basename(place)
+        self._store.trust(os.path.dirname(place), name, _digest_file(place))
+        return True
+
+
+def _digest_file(path: str) -> str:
+    """Return what identifies a file's content; nothing, which is never trusted, if unreadable."""
+    try:
+        return hash_sha256(Path(path).read_bytes())
+    except OSError:
+        return ""
 
 
 class TrustStore:

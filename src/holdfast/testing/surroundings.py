@@ -77,6 +77,7 @@ def make_tool_context(
         "agent_path": (),
         "rights": Rights(),
         "is_read_only": False,
+        "passed_by": "rules",
         "has_network": False,
         "child_limits": ChildLimits(),
         "labels": ContextLabels(),
@@ -92,6 +93,7 @@ def make_tool_context(
         "threads": ToolThreads(),
         "clock": SYSTEM,
         "execution": ExecutionContext(),
+        "deps": None,
     }
     return ToolContext(**{**plain, **fields})
 

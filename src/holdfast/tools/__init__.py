@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
     from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.base_tool import BaseTool as BaseTool
+    from holdfast.tools.builtin import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin import SearchHit as SearchHit
     from holdfast.tools.builtin import SearchProvider as SearchProvider
     from holdfast.tools.builtin import SearxngSearch as SearxngSearch
@@ -41,6 +43,12 @@ if TYPE_CHECKING:
     from holdfast.tools.definition import Tool as Tool
     from holdfast.tools.definition import ToolOptions as ToolOptions
     from holdfast.tools.definition import tool as tool
+    from holdfast.tools.dependencies import DepsT as DepsT
+    from holdfast.tools.dependencies import Injected as Injected
+    from holdfast.tools.dependencies import Need as Need
+    from holdfast.tools.dependencies import check_needs as check_needs
+    from holdfast.tools.dependencies import fill as fill
+    from holdfast.tools.dependencies import read_need as read_need
     from holdfast.tools.diffs import make_unified_diff as make_unified_diff
     from holdfast.tools.effects import Effect as Effect
     from holdfast.tools.effects import Intent as Intent
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.tools.egress import HostGrant as HostGrant
     from holdfast.tools.egress import check_network_rights as check_network_rights
     from holdfast.tools.egress import read_grant as read_grant
+    from holdfast.tools.events import FilesRestored as FilesRestored
     from holdfast.tools.events import NestedCallEnded as NestedCallEnded
     from holdfast.tools.events import PermissionRefused as PermissionRefused
     from holdfast.tools.events import ToolAnswered as ToolAnswered
@@ -70,6 +79,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
     from holdfast.tools.hooked import ToolHooks as ToolHooks
+    from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
@@ -90,7 +100,6 @@ if TYPE_CHECKING:
     from holdfast.tools.result import Outcome as Outcome
     from holdfast.tools.result import Parked as Parked
     from holdfast.tools.result import ToolResult as ToolResult
-    from holdfast.tools.safe_http import HostRates as HostRates
     from holdfast.tools.safe_http import Lookup as Lookup
     from holdfast.tools.safe_http import SafeHttpClient as SafeHttpClient
     from holdfast.tools.safe_http import look_up_host as look_up_host
@@ -150,7 +159,7 @@ else:
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
             "artifacts": "LABELS_KEY RunArtifacts load_kept_output redacted_text",
-            "builtin": "SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
+            "builtin": "GRANTS_KEY SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
             "calls": "Call",
@@ -166,7 +175,7 @@ else:
             """,
             "events": """
                 PermissionRefused ToolAnswered ToolOutcomeDecided ToolOutcomeUnknown ToolParked
-                NestedCallEnded
+                FilesRestored NestedCallEnded
                 ToolStarted
             """,
             "export": "describe",
@@ -181,7 +190,8 @@ else:
             "recording": "Recorder",
             "registry": "ToolRegistry",
             "result": "NestedCallWaits Outcome Parked ToolResult",
-            "safe_http": "HostRates Lookup SafeHttpClient look_up_host",
+            "host_rates": "HostRates",
+            "safe_http": "Lookup SafeHttpClient look_up_host",
             "sandbox": """
                 PATH PathRules Profile SYSTEM_PATHS SandboxLimits SandboxOptions SandboxReport SandboxRunner SandboxStream
                 ServesEgress Workspace describe_sandbox
@@ -196,6 +206,8 @@ else:
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
             "threads": "ToolThreads share_threads",
             "toolsets": "TOOLSETS stands_for_builtin toolset",
+            "base_tool": "BaseTool",
+            "dependencies": "DepsT Injected Need check_needs fill read_need",
             "tracker": "ToolExecution ToolExecutionTracker export_execution_files",
         },
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.policy import Rights
 from holdfast.sandbox import Workspace
 from holdfast.state import ScopedState
 from holdfast.tools.child_limits import ChildLimits
+from holdfast.tools.dependencies import DepsT
 from holdfast.tools.labels import ContextLabels
 from holdfast.tools.services import (
     Attendant,
@@ -23,6 +24,7 @@ from holdfast.tools.services import (
     HttpClient,
     NestedCalls,
     OpensReader,
+    PassedBy,
     ProgressSink,
     ProgressUpdate,
     ToolArtifacts,
@@ -33,13 +35,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+class ToolContext(msgspec.Struct, Generic[DepsT], frozen=True, kw_only=True):
     """Who calls, and the only ways to the world.
 
     A tool function that has a parameter of this type gets it passed in; the parameter
     does not appear in the schema. The collaborators are never missing, and nothing has a
     default: the runtime puts a context together in one place, for every kind of run. For
-    tests there is `holdfast.testing.make_tool_context`.
+    tests there is `holdfast.testing.make_tool_context`. `ToolContext[Shop]` asks for `deps`
+    of that type.
     """
 
     workspace: Workspace
@@ -54,6 +57,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     unproved_fence: int
     """Up to this fence a process that held the session before may still be alive, and act."""
     is_lease_held: Callable[[], bool]
+    passed_by: PassedBy
+    """What let this call pass the gate."""
     agent_path: tuple[str, ...]
     rights: Rights
     """What the caller may do; the caller that starts others hands on no more."""
@@ -80,6 +85,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     execution: ExecutionContext
     """The application's own data and services, as they travel with the run."""
+    deps: DepsT
+    """What the application handed to the run as `deps`; `None` if nothing."""
 
     def report(self, text: str, *, fraction: float | None = None) -> None:
         """Tell subscribers how far the call is; safe from any thread."""

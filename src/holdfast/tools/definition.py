@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError, TellModel, ToolError, ToolInputInvali
 from holdfast.messages import ToolSpec
 from holdfast.sandbox import Workspace
 from holdfast.tools.context import ToolContext
+from holdfast.tools.dependencies import fill
 from holdfast.tools.effects import Effect, Intent, Reconciliation
 from holdfast.tools.labels import LABELS, Label
 from holdfast.tools.result import Outcome, Parked, ToolResult
@@ -234,8 +235,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
         Raises:
             TellModel, ToolError, or whatever the function raises.
         """
-        parameter = self.signature.context_parameter
+        signature = self.signature
+        parameter = signature.context_parameter
         passed = {**values, parameter: context} if parameter else values
+        if signature.injected:
+            passed = {**passed, **fill(signature.injected, context.deps, context.execution)}
         returned: Any
         if self.is_async:
             returned = await cast("Awaitable[object]", self.function(**passed))

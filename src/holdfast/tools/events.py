@@ -129,3 +129,16 @@ class ToolAnswered(Payload, frozen=True, kw_only=True):
     def redacted(self) -> ToolAnswered:
         """Keep which call; drop the answer."""
         return msgspec.structs.replace(self, result=None)
+
+
+@payload("files.restored", has_content=True)
+class FilesRestored(Payload, frozen=True, kw_only=True):
+    """Files have again what they had at event `to`; `left` says by path why others have not."""
+
+    to: int
+    restored: tuple[str, ...]
+    left: dict[str, str]
+
+    def redacted(self) -> FilesRestored:
+        """Keep that it happened; drop the paths."""
+        return msgspec.structs.replace(self, restored=(), left={})

@@ -10,7 +10,7 @@ that sends something out is asked about once the taint of what was read says so 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.policy import (
     could_ever,
     decide,
     derive_rules,
+    is_script_allowed,
     make_violation,
 )
 from holdfast.sessions import PermissionRule
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 
 ContextOf: TypeAlias = Callable[[Call], ToolContext]
 
+Confines: TypeAlias = Callable[[], Awaitable[bool]]
+"""Says whether the sandbox that runs commands is a boundary by itself, for any script."""
+
 _PREVIEW_CHARS = 20_000
 _LOOP_THRESHOLD = 3
 GIVEN = ("agent", "session")
@@ -75,6 +79,10 @@ workflow what it was made of."""
 _KNOWN_TO_READ = frozenset({"built-in", "skills", *GIVEN_BY_HAND})
 """Where `effect="read"` is believed: never what an MCP server, a bundle or a file says."""
 _MOST_JUDGED = 1_024
+
+
+async def _confine_nothing() -> bool:
+    return False
 
 
 class Gate:
@@ -109,6 +117,7 @@ class Gate:
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
         self.given = given
+        self.confines: Confines = _confine_nothing
         self._agent_path = agent_path
         self._policies = policies
         self._bundle: PolicyBundle | None = None
@@ -128,6 +137,18 @@ class Gate:
             own=tool.permission,
             is_given=scope in self.given,
         )
+
+    async def find_boundary(self, request: CallRequest) -> CallRequest:
+        """Return a request with what is known of the sandbox, where that can matter.
+
+        It is marked as confined only where no rule names commands, and the sandbox bounds any
+        script: what then is allowed runs as it is.
+        """
+        confined = replace(request, is_confined=True)
+        if is_script_allowed(confined, self.present_ceiling, self.rights):
+            if await self.confines():
+                return confined
+        return request
 
     def decide(self, request: CallRequest) -> Decision:
         """Decide by the rules alone; a command that cannot be read asks at least.
@@ -247,6 +268,10 @@ class DoomLoop(msgspec.Struct):
         self.tool, self.arguments = tool, arguments
         return self.count >= _LOOP_THRESHOLD
 
+    def would_loop(self, tool: str, arguments: JsonObject) -> bool:
+        """Say whether this call would be at least the third equal one; counts nothing."""
+        return msgspec.structs.replace(self).count_and_check(tool, arguments)
+
     def forgive(self) -> None:
         """Start counting anew, after an approver consented."""
         self.count = 0
@@ -272,6 +297,8 @@ class Admission(msgspec.Struct, eq=False):
         `context_of` makes the context of a preview.
         """
         request = self.fixed.get(tool) or self._request(tool, values)
+        if request.target_kind == "command":
+            request = await self.gate.find_boundary(request)
         decision = self.gate.decide(request)
         passed = AdmittedCall(call=call, values=values, request=request, decision=decision)
         if decision.action != "allow":
@@ -353,6 +380,8 @@ class Admission(msgspec.Struct, eq=False):
         except (ToolInputInvalid, ArgumentsWithheld) as error:
             return self._refuse(passage, tool, f"{consent.by} put in other arguments: {error}")
         request = self.fixed.get(tool) or self._request(tool, values)
+        if request.target_kind == "command":
+            request = await self.gate.find_boundary(request)
         decision = self.gate.decide(request)
         judged = AdmittedCall(
             call=call, values=values, request=request, decision=decision, facts=passage.facts

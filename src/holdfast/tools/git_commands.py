@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Programs that are never a good answer to a question that nobody asked.
 _NO_PROGRAM = "false"
+# What git shows a difference with where the repository names a program, and no option can say no.
+_PLAIN_DIFF = 'holdfast_diff() { diff -u "$2" "$5"; true; }; holdfast_diff'
 _SETTINGS = {
     "safe.bareRepository": "explicit",
     "core.fsmonitor": "false",
@@ -51,7 +53,7 @@ _SETTINGS = {
 # What a driver of any name may run, and the value under which git runs nothing of the repository.
 _DRIVERS = {
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
-    "diff": {"textconv": "cat"},
+    "diff": {"textconv": "cat", "command": _PLAIN_DIFF},
     "merge": {"driver": _NO_PROGRAM},
     "trailer": {"command": _NO_PROGRAM, "cmd": _NO_PROGRAM},
     "credential": {"helper": ""},
@@ -62,6 +64,13 @@ _SHOWS_DIFFS = frozenset({"diff", "log", "show", "whatchanged", "diff-tree"})
 # Local paths and `ext::` run a program that the configuration names; with lazy fetches, by looking.
 _PROTOCOLS = "https:http:ssh:git"
 _MOST_PLACES = 8
+# Options before the subcommand; these take a value in the next word.
+_GLOBAL_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"})
+_GLOBAL_VALUES |= {"--super-prefix", "--config-env", "--attr-source"}
+_PLACED = re.compile(
+    r"(?:(?<![\w/.-])(?:cd|pushd|-C|--git-dir|--work-tree)[ \t=]+|GIT_DIR=|GIT_WORK_TREE=)"
+    r"(?:'([^']*)'|\"([^\"$`\\]*)\"|([^\s;|&<>()'\"$`\\]+))"
+)
 
 LIST_SETTINGS = ("git", "config", "--includes", "--list", "--name-only", "-z")
 """Lists the names of all settings that hold somewhere; runs nothing."""
@@ -93,8 +102,60 @@ def git_places(parsed: ParsedCommand, directory: str) -> list[str] | None:
     for one in parsed.commands():
         if one.argv[0] == "cd":
             places += [posixpath.join(place, one.argv[-1]) for place in places]
+        if is_git(one):
+            for named in _list_named_places(one.argv):
+                places += [posixpath.join(place, named) for place in places]
+        # A text among the words may be a script: `sh -c 'cd there && git status'`.
+        for word in one.argv[1:]:
+            if " " in word:
+                places += [at for place in places for at in list_script_places(word, place)]
     found = list(dict.fromkeys(map(posixpath.normpath, places)))
     return found if len(found) <= _MOST_PLACES else None
+
+
+def list_script_places(text: str, directory: str) -> list[str]:
+    """Return directories that a script names for git: a guess, since only bash can read it."""
+    places = [directory]
+    for found in _PLACED.finditer(text):
+        named = found[1] or found[2] or found[3] or "."
+        places += [posixpath.join(place, named) for place in places[:_MOST_PLACES]]
+    return list(dict.fromkeys(map(posixpath.normpath, places)))[:_MOST_PLACES]
+
+
+def mentions_git(text: str) -> bool:
+    """Say whether a script may start git by its name."""
+    return re.search(r"\bgit\b", text) is not None
+
+
+def is_starting_nothing(parsed: ParsedCommand) -> bool:
+    """Say whether no program of a line starts another, which could be git."""
+    from holdfast.policy import classify_argv  # noqa: PLC0415 - first use
+
+    return all(
+        one.argv[0] == "cd" or classify_argv(one.argv).kind == "read-only"
+        for one in parsed.commands()
+    )
+
+
+def _list_named_places(argv: tuple[str, ...]) -> list[str]:
+    """Return the directories that options of git name, wherever git stands in the words."""
+    found: list[str] = []
+    for at, word in enumerate(argv):
+        name, is_joined, value = word.partition("=")
+        if name in ("--git-dir", "--work-tree") and is_joined:
+            found.append(value)
+        elif word in ("-C", "--git-dir", "--work-tree"):
+            found += argv[at + 1 : at + 2]
+    # A directory that is named as the repository itself is as good as the one around it.
+    return [place for place in found if place]
+
+
+def _find_subcommand(argv: tuple[str, ...]) -> int:
+    """Return where the subcommand of a git line stands; its length if there is none."""
+    at = 1
+    while at < len(argv) and argv[at].startswith("-"):
+        at += 2 if argv[at] in _GLOBAL_VALUES else 1
+    return min(at, len(argv))
 
 
 def harden_git(
@@ -106,12 +167,7 @@ def harden_git(
     """
     variables = tuple(git_environment(names, is_looking=is_looking).items())
     return tuple(
-        replace(
-            pipeline,
-            commands=tuple(
-                _harden(one, variables) if is_git(one) else one for one in pipeline.commands
-            ),
-        )
+        replace(pipeline, commands=tuple(_harden(one, variables) for one in pipeline.commands))
         for pipeline in parsed.pipelines
     )
 
@@ -120,6 +176,8 @@ def git_environment(names: Iterable[str] = (), *, is_looking: bool = True) -> Ma
     """The variables under which git runs no program of a repository with these settings."""
     settings = dict(_SETTINGS)
     for name in names:
+        if name.lower() == "diff.external":
+            settings["diff.external"] = _PLAIN_DIFF
         driver = _DRIVER.fullmatch(name)
         if driver is None:
             continue
@@ -142,13 +200,17 @@ def git_environment(names: Iterable[str] = (), *, is_looking: bool = True) -> Ma
 
 def _harden(command: SimpleCommand, variables: tuple[tuple[str, str], ...]) -> SimpleCommand:
     argv = command.argv
+    if argv[0] == "cd":
+        return command
     if argv[0].rpartition("/")[2] == "git":
         argv = (argv[0], "--no-pager", *argv[1:])
-        # Options before the subcommand have asked a person, who approved the line as it is.
-        if argv[2:3] and argv[2] in _SHOWS_DIFFS:
-            argv = (*argv[:3], "--no-ext-diff", "--no-textconv", *_unsubmoduled(argv[2]), *argv[3:])
-        elif argv[2:3] == ("status",):
-            argv = (*argv[:3], "--ignore-submodules=all", *argv[3:])
+        at = _find_subcommand(argv)
+        head, subcommand, rest = argv[: at + 1], argv[at : at + 1], argv[at + 1 :]
+        if subcommand and subcommand[0] in _SHOWS_DIFFS:
+            submodules = _unsubmoduled(subcommand[0])
+            argv = (*head, "--no-ext-diff", "--no-textconv", *submodules, *rest)
+        elif subcommand == ("status",):
+            argv = (*head, "--ignore-submodules=all", *rest)
     return replace(command, argv=argv, assignments=(*command.assignments, *variables))
 
 
@@ -157,4 +219,4 @@ def _unsubmoduled(subcommand: str) -> tuple[str, ...]:
 
 
 __all__ = ["LIST_SETTINGS", "git_environment", "git_places", "harden_git", "has_git"]
-__all__ += ["is_git", "is_git_looking"]
+__all__ += ["is_git", "is_git_looking", "is_starting_nothing", "list_script_places", "mentions_git"]

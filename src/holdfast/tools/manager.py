@@ -63,7 +63,7 @@ from holdfast.tools.ledger import NOTHING_KNOWN, CallRecord
 from holdfast.tools.recording import CallFacts, NotRecorded, Recorder, await_recorded
 from holdfast.tools.registry import ToolRegistry
 from holdfast.tools.result import NestedCallWaits, Parked, ToolResult
-from holdfast.tools.services import Cancellation
+from holdfast.tools.services import Cancellation, PassedBy
 from holdfast.turns import is_exhaustion
 
 Spend: TypeAlias = Callable[[], Awaitable[None]]
@@ -164,6 +164,13 @@ class ToolExecutionManager:
             raise first from first.__cause__  # its own cause tells a fault of the machine
         return tuple([task.result() for task in tasks])
 
+    def check_doom_loop(self, tool: str, arguments: JsonObject) -> bool:
+        """Say whether a call would be the third equal one in a row, about which a person is asked.
+
+        Looks only: the gate counts the calls themselves.
+        """
+        return self._admission.doom.would_loop(tool, arguments)
+
     def remember(self, calls: Sequence[ToolPart]) -> None:
         """Count calls of the same run that were made before, so that loops are noticed."""
         for part in calls:
@@ -222,7 +229,7 @@ class ToolExecutionManager:
             may_be_known = self.hooks is not None or tool.cacheable
             if may_be_known and (known := self._without_running(call, tool)) is not None:
                 return await self._finish(call, known, *passage.facts)
-            context = self._call_context(call)
+            context = self._call_context(call, passage.passed_by)
             if self._spend is not None or tool.effect != "read" or passage.facts:
                 await self._begin(tool, passage, context)
             try:
@@ -528,7 +535,7 @@ class ToolExecutionManager:
             noted=noted,
         )
 
-    def _call_context(self, call: Call) -> ToolContext:
+    def _call_context(self, call: Call, passed_by: PassedBy = "rules") -> ToolContext:
         """The context of one call; its key is the same after every restart."""
         call_id, artifacts = call.part.call_id, self._context.artifacts
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
@@ -537,6 +544,7 @@ class ToolExecutionManager:
         return msgspec.structs.replace(
             self._context,
             call_id=call_id,
+            passed_by=passed_by,
             artifacts=artifacts,
             idempotency_key=key,
             cancellation=Cancellation(),

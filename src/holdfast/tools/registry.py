@@ -13,6 +13,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, UsageError
 from holdfast.messages import ToolSpec
 from holdfast.tools.definition import Tool
+from holdfast.tools.dependencies import Need
 from holdfast.tools.export import to_json_schema, to_openapi
 
 ENTRY_POINT_GROUP = "holdfast.tools"
@@ -55,6 +56,8 @@ class ToolRegistry:
         self._specs: tuple[ToolSpec, ...] = ()
         self._layers: dict[tuple[str | int, ...], ToolRegistry] = {}
         self._layers_at: tuple[int, ...] = ()
+        self.needs: tuple[Need, ...] = ()
+        """What these tools ask for by type, where this is the choice for a run."""
         for tool in tools:
             self.register(tool)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,8 +20,9 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import NetworkFailed, PermissionDenied, RateLimitError, UsageError
+from holdfast.errors import NetworkFailed, PermissionDenied, UsageError
 from holdfast.policy import NetworkRules
+from holdfast.tools.host_rates import HostRates
 from holdfast.tools.http_body import ACCEPTED, BodyReader
 from holdfast.tools.services import HttpRequest, HttpResponse
 
@@ -33,8 +33,6 @@ _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 16
 _MAX_URL = 8_000
 _MAX_SECONDS = 600.0
-_MINUTE_S = 60.0
-_MOST_HOSTS = 10_000
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Another host gets these headers and no others: any of them could carry a key.
@@ -83,11 +81,12 @@ class SafeHttpClient:
         *,
         lookup: Lookup = look_up_host,
         clock: Clock = SYSTEM,
+        rates: HostRates | None = None,
     ) -> None:
-        """Keep the rules; nothing is opened yet."""
+        """Keep the rules; nothing is opened yet. Requests are counted in `rates`."""
         self._rules = rules
         self._lookup = lookup
-        self._rates = HostRates(clock)
+        self._rates = rates or HostRates(clock)
 
     async def fetch(self, request: HttpRequest) -> HttpResponse:
         """Send a request, as `HttpClient.fetch` promises.
@@ -129,7 +128,7 @@ class SafeHttpClient:
         headers = {"User-Agent": f"holdfast/{__version__}", **request.headers}
         target = await self._check(request.url, rules)
         for _ in range(_MAX_REDIRECTS + 1):
-            self._rates.count(target.url.host or "", rules)
+            await self._rates.count(target.url.host or "", rules)
             response = await self._send(target, method, headers, body, request.max_bytes)
             location = response.headers.get("location", "")
             if response.status not in _REDIRECTS or not location:
@@ -157,9 +156,8 @@ class SafeHttpClient:
             raise NetworkFailed(url=text[:200], detail="only http and https URLs can be fetched")
         if re.match(_CREDENTIALS, text):
             raise _make_denied(url.host, "the URL carries credentials")
-        if url.port < 1024 and url.port not in (80, 443):
-            raise _make_denied(url.host, f"port {url.port} belongs to another service")
         name = rules.check_host(url.host)
+        rules.check_port(name, url.port)
         if "%" in name or (url.raw_host or "").removesuffix(".").lower() != name:
             # The parser of URLs and ours read different hosts: the address is a trick.
             raise _make_denied(url.host, "the host can be read in two ways")
@@ -216,42 +214,6 @@ class SafeHttpClient:
                 body=reader.body,
                 is_truncated=reader.is_full or reader.is_cut,
             )
-
-
-class HostRates:
-    """How often each host was asked within the last minute."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Start with no requests."""
-        self._clock = clock
-        self._asked: dict[str, deque[float]] = {}
-
-    def count(self, host: str, rules: NetworkRules) -> None:
-        """Note one request.
-
-        Raises:
-            RateLimitError: the minute is used up; nothing was noted.
-        """
-        per_minute = rules.find_rate(host)
-        if per_minute is None:
-            return
-        now = self._clock.monotonic()
-        if len(self._asked) >= _MOST_HOSTS:
-            self._forget(now)
-        asked = self._asked.setdefault(host, deque())
-        while asked and asked[0] <= now - _MINUTE_S:
-            asked.popleft()
-        if len(asked) >= per_minute:
-            raise RateLimitError(
-                rule=f"network.yaml {host}",
-                unit="requests",
-                retry_after_s=round(asked[0] + _MINUTE_S - now, 1),
-            )
-        asked.append(now)
-
-    def _forget(self, now: float) -> None:
-        recent = {h: asked for h, asked in self._asked.items() if asked[-1] > now - _MINUTE_S}
-        self._asked = recent
 
 
 def _refuse_misuse(request: HttpRequest) -> None:

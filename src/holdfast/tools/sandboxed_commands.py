@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,25 +24,23 @@ if TYPE_CHECKING:
     from holdfast.sandbox import PipelineLike
 
 
-def _approve_nothing(_text: str) -> bool:
-    return False
-
-
 def _is_closed() -> bool:
     return False
 
 
 class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
-    """Runs commands as they were parsed, without a shell, inside a sandbox profile.
+    """Runs commands inside a sandbox profile: as they were parsed, or as the script that they are.
 
-    A line that cannot be read completely runs in a shell, in the same sandbox, only if
-    `is_approved` says that a person approved exactly this text. A line that is not what
-    it looks like never runs.
+    A line that rules let pass runs as it was parsed, without a shell. One that passed because the
+    sandbox is the boundary, or that a person approved, is run by bash where it says more than
+    that. A line that is not what it looks like never runs. git that no person approved runs no
+    program that a repository names.
     """
 
     runner: SandboxRunner
     """The caller that made it closes it."""
-    is_approved: Callable[[str], bool] = _approve_nothing
+    passes_unread: bool = False
+    """Whether the gate has asked about every line that cannot be read, before it came here."""
     is_net_open: Callable[[], bool] = _is_closed
     """Says whether a process may reach every host there is: no caller can hold the traffic of one
     that speaks for itself to a list."""
@@ -50,13 +48,25 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
     async def run(self, command: Command) -> CommandResult:
         """Run a command, as `CommandRunner.run` promises."""
         from holdfast.policy import parse_command  # noqa: PLC0415 - first use
+        from holdfast.tools import git_commands as git  # noqa: PLC0415 - first use
 
-        parsed = parse_command(command.text)
-        if parsed.is_refused or not (parsed.is_parsed or self.is_approved(command.text)):
+        parsed, passed_by = parse_command(command.text), command.passed_by
+        is_bounded = passed_by == "sandbox" and await self.runner.is_boundary()
+        can_be_script = is_bounded or passed_by == "person" or self.passes_unread
+        if parsed.is_refused or not (parsed.is_parsed or can_be_script):
             raise PermissionDenied(
                 permission="command", target=command.text[:200], because=parsed.problem
             )
-        if parsed.is_parsed:
+        is_script = not parsed.is_parsed or (is_bounded and not git.is_git_looking(parsed))
+        if is_script:
+            result = await self.runner.run_text(
+                command.text,
+                directory=command.directory,
+                environment=await self._find_script_environment(command),
+                timeout_s=command.timeout_s,
+                output_bytes=command.max_output_bytes,
+            )
+        else:
             runner, pipelines = await self._without_git_programs(command, parsed)
             result = await runner.run(
                 pipelines,
@@ -64,22 +74,31 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 timeout_s=command.timeout_s,
                 output_bytes=command.max_output_bytes,
             )
-        else:
-            result = await self.runner.run_approved_text(
-                command.text,
-                directory=command.directory,
-                timeout_s=command.timeout_s,
-                output_bytes=command.max_output_bytes,
-            )
         return _describe(result)
+
+    async def _find_script_environment(self, command: Command) -> Mapping[str, str]:
+        """Return the variables that keep git in a script from running what repositories name."""
+        from holdfast.tools import git_commands as git  # noqa: PLC0415 - first use
+
+        if command.passed_by == "person" or not git.mentions_git(command.text):
+            return {}
+        names: set[str] = set()
+        for place in git.list_script_places(command.text, command.directory):
+            names.update(await self._git_settings(place))
+        return git.git_environment(sorted(names), is_looking=False)
 
     async def _without_git_programs(
         self, command: Command, parsed: ParsedCommand
     ) -> tuple[SandboxRunner, Sequence[PipelineLike]]:
-        """Keep git from running what repositories name, unless a person approved the line."""
+        """Keep git from running what repositories name, unless a person approved the line.
+
+        Also where another program may start it: `make`, a script, a build tool.
+        """
         from holdfast.tools import git_commands as git  # noqa: PLC0415 - first use
 
-        if not git.has_git(parsed) or self.is_approved(command.text):
+        if command.passed_by == "person" or (
+            not git.has_git(parsed) and git.is_starting_nothing(parsed)
+        ):
             return self.runner, parsed.pipelines
         places = git.git_places(parsed, command.directory)
         if places is None:

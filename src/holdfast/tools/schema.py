@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.tools.context import ToolContext
+from holdfast.tools.dependencies import Need, is_injected, read_need
 from holdfast.tools.docstrings import parse_docstring
 from holdfast.tools.result import Parked, ToolResult
 
@@ -37,6 +38,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     parameters: JsonObject
     output: JsonObject
     context_parameter: str
+    injected: tuple[Need, ...] = ()
+    """Parameters that the run fills by their types, and the model does not see."""
+    needs: tuple[Need, ...] = ()
+    """What the run must have been handed: for these, and for `deps` of the context."""
     adapter: TypeAdapter[dict[str, Any]]
 
 
@@ -55,6 +60,8 @@ def read_signature(
     fields: dict[str, object] = {}
     defaults: dict[str, object] = {}
     context_parameter = ""
+    injected: list[Need] = []
+    needs: list[Need] = []
     for parameter in inspect.signature(function).parameters.values():
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
@@ -62,6 +69,13 @@ def read_signature(
             if context_parameter:
                 raise UsageError(detail=f"Tool {name!r} takes two contexts; one is enough.")
             context_parameter = parameter.name
+            needs += _list_context_needs(parameter.name, hint)
+            continue
+        if is_injected(hint):
+            has_default = parameter.default is not inspect.Parameter.empty
+            need = read_need(parameter.name, hint, has_default=has_default)
+            injected.append(need)
+            needs.append(need)
             continue
         if parameter.name in described and not _has_description(hint):
             hint = Annotated[hint, Field(description=described[parameter.name])]
@@ -75,6 +89,8 @@ def read_signature(
         parameters=_describe_parameters(adapter, fields, defaults, name),
         output=_describe_output(hints.get("return", Any), name),
         context_parameter=context_parameter,
+        injected=tuple(injected),
+        needs=tuple(needs),
         adapter=adapter,
     )
 
@@ -115,7 +131,17 @@ def _is_context(hint: object) -> bool:
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     kinds = [kind for kind in _list_kinds(hint) if kind is not type(None)] or [hint]
+    kinds = [typing.get_origin(kind) or kind for kind in kinds]
     return all(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in kinds)
+
+
+def _list_context_needs(parameter: str, hint: object) -> list[Need]:
+    """Return what `ToolContext[Shop]` says of the context's `deps`."""
+    for kind in _list_kinds(hint):
+        for asked in typing.get_args(kind):
+            if asked is not Any and asked is not type(None):
+                return [read_need(parameter, asked, has_default=False, is_marked=False)]
+    return []
 
 
 def _strip_names(hint: Any) -> Any:  # noqa: ANN401 - a type hint of any form

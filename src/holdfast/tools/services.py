@@ -211,11 +211,17 @@ class ClosedNetwork:
 # --- commands ------------------------------------------------------------------------
 
 
+PassedBy: TypeAlias = Literal["rules", "sandbox", "person"]
+"""What let a call pass: rules that allow it, rules that name no commands because the sandbox is the
+boundary, or a person who approved exactly this call."""
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A command to run in a directory of the workspace."""
 
     text: str
     directory: str = "."
+    passed_by: PassedBy = "rules"
     timeout_s: float = 120.0
     max_output_bytes: int = 1024 * 1024
 
@@ -224,7 +230,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended; head and tail of long output are kept, the middle is not.
 
     `exit_code` is negative when a signal ended it. `stopped` says why we ended it:
-    `timeout`, `output`, or empty.
+    `timeout`, `output`, `memory`, `disk`, or empty.
     """
 
     exit_code: int

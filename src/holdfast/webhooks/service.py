@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, NotFound, StorageError, UsageError
 from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
 from holdfast.observability import Logger
-from holdfast.policy import ApprovalRequested, NetworkRules
+from holdfast.policy import ApprovalRequested, NetworkRules, open_every_port
 from holdfast.private_files import PrivateJsonFile
 from holdfast.sessions import (
     RunCancelled,
@@ -471,7 +471,9 @@ class WebhookService:
     def _client(self, url: str) -> SafeHttpClient:
         """Return a client that reaches the host of this address and no other."""
         host = urlsplit(url).hostname or ""
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=self._networks)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=self._networks
+        )
         return SafeHttpClient(rules)
 
 

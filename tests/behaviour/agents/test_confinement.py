@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from holdfast import Agent, AsyncClient
 from holdfast.errors import ConfigError, PolicyInvalid
@@ -72,17 +76,97 @@ async def test_explore_looks_but_cannot_write(client: AsyncClient, workspace: Pa
     assert not (workspace / "b.txt").exists()
 
 
-async def test_command_that_cannot_be_read_asks_although_everything_is_allowed(
-    client: AsyncClient,
+NAMING = [
+    {"permission": "bash", "pattern": "rm *", "action": "deny"},
+    {"permission": "bash", "pattern": "sudo *", "action": "ask"},
+    {"permission": "command", "pattern": "git status", "action": "allow"},
+    {"permission": "*", "pattern": "*.env", "action": "deny"},
+]
+
+
+@pytest.mark.parametrize("rule", NAMING, ids=lambda rule: f"{rule['permission']} {rule['pattern']}")
+async def test_where_a_rule_names_commands_one_that_cannot_be_read_asks(
+    client: AsyncClient, rule: dict[str, str]
 ) -> None:
-    command = "for f in *; do cat $f; done"
     [refused] = await results(
-        client, Agent("worker", permission=EVERYTHING), tool_call("bash", command=command)
+        client,
+        Agent("worker", permission=[*EVERYTHING, rule]),
+        tool_call("bash", command="for f in *; do cat $f; done"),
     )
     assert refused.state == "error"
-    agent = Agent("worker", permission=EVERYTHING, approve=AutoConfirm())
-    [consented] = await results(client, agent, tool_call("bash", command=command))
-    assert consented.output == "hello"
+
+
+async def test_where_the_policies_name_commands_one_that_cannot_be_read_asks(
+    tmp_path: Path, workspace: Path
+) -> None:
+    (workspace / "policies").mkdir()
+    rules = "rules:\n  - {permission: bash, pattern: 'curl *', action: deny}\n"
+    (workspace / "policies" / "tools.yaml").write_text(rules)
+    overrides = {
+        "workspace": str(workspace),
+        "storage.state_dir": str(tmp_path / "state"),
+        "policies.dir": str(workspace / "policies"),
+    }
+    async with AsyncClient(settings=load_settings(overrides=overrides).settings) as client:
+        [refused] = await results(
+            client,
+            Agent("worker", permission=EVERYTHING),
+            tool_call("bash", command="echo $(date)"),
+        )
+    assert refused.state == "error"
+
+
+SCRIPTS = yaml.safe_load((Path(__file__).parents[2] / "corpora" / "scripts.yaml").read_text())
+
+
+async def test_ordinary_shell_runs_unattended_where_the_sandbox_is_the_boundary(
+    client: AsyncClient, workspace: Path
+) -> None:
+    calls = [tool_call("bash", command=one["command"]) for one in SCRIPTS]
+    ran = await results(client, Agent("worker", permission=EVERYTHING), *calls)
+    for one, part in zip(SCRIPTS, ran, strict=True):
+        assert part.metadata.get("exit_code") == one.get("exit", 0), (one, part.output)
+        if "prints" in one:
+            assert part.output == one["prints"].rstrip("\n"), one
+
+
+async def test_a_script_cannot_leave_the_sandbox_that_bounds_it(
+    client: AsyncClient, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("hidden\n")
+    state = tmp_path / "state"
+    scripts = [
+        f"for f in {tmp_path}/secret; do cat $f; done",
+        f"x={state}; ls $x/*",
+        f"eval 'echo x > {tmp_path}/stolen'",
+        "exec 3<>/dev/tcp/127.0.0.1/22",
+        f"kill -0 {os.getpid()} && echo seen",
+        "echo $(cp /bin/sh ./sh2; chmod u+s ./sh2; stat -c %a sh2)",
+    ]
+    calls = [tool_call("bash", command=one) for one in scripts]
+    ran = await results(client, Agent("worker", permission=EVERYTHING), *calls)
+    assert all("hidden" not in part.output and "seen" not in part.output for part in ran)
+    assert not (tmp_path / "stolen").exists()
+    assert not (workspace / "sh2").stat().st_mode & 0o6000
+
+
+async def test_git_that_rules_allow_runs_nothing_of_the_repository(
+    client: AsyncClient, workspace: Path
+) -> None:
+    """Through the whole runtime: the gate says what let a call pass, and the runner goes by it."""
+    program = workspace / "payload"
+    program.write_text("#!/bin/sh\ntouch mark\n")
+    program.chmod(0o755)
+    for words in (["init", "-q"], ["config", "core.fsmonitor", "./payload"], ["add", "a.txt"]):
+        await asyncio.to_thread(subprocess.run, ["git", *words], cwd=workspace, check=True)
+    (workspace / "mark").unlink(missing_ok=True)
+    named = [{"permission": "bash", "pattern": "git status", "action": "allow"}]
+    for rules in (named, EVERYTHING):
+        [looked] = await results(
+            client, Agent("worker", permission=rules), tool_call("bash", command="git status")
+        )
+        assert "a.txt" in looked.output
+        assert not (workspace / "mark").exists()
 
 
 async def test_policy_files_are_a_ceiling_that_no_agent_lifts(

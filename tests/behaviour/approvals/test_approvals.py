@@ -11,7 +11,13 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.agents import AgentResult
-from holdfast.errors import ApprovalExpired, NotFound, ToolInputInvalid, UsageError
+from holdfast.errors import (
+    ApprovalConflict,
+    ApprovalExpired,
+    NotFound,
+    ToolInputInvalid,
+    UsageError,
+)
 from holdfast.journal import Origin
 from holdfast.messages import ToolPart
 from holdfast.policy.approvals import Approval, ApprovalTerms
@@ -503,3 +509,41 @@ async def test_preview_that_cannot_be_made_says_so(client: AsyncClient) -> None:
     await client.execute_agent(agent, "", "go", run_id="job", on_ask="park")
     [row] = await client.approvals.list()
     assert "missing.txt" in (await client.approvals.get(row.id)).asked.preview
+
+
+async def test_the_loser_of_a_race_is_told_and_leaves_nothing_behind(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    """Both read that it is open before either answers; one answer counts."""
+    case = Case(client)
+    approval = await case.park()
+    async with AsyncClient(tmp_path / "state") as other:
+        details = await other.approvals.get(approval.id)
+        won = await client.approvals.deny(approval.id, by="ann")
+        assert won.status == "denied"
+        late = ApprovalAnswered(
+            approval_id=approval.id,
+            verdict="allow",
+            by="bob",
+            seal=approval.seal,
+            rules=(PermissionRule(permission="delete", pattern="*", action="allow"),),
+        )
+        with pytest.raises(ApprovalConflict) as lost:
+            await other._runtime.approvals._answer(details, late)
+    assert lost.value.code == "approval.conflict"
+    assert "ann" in str(lost.value)
+    assert (await client.get_session(approval.session_id)).permission == ()
+    await case.run()
+    assert case.disk.deleted == []
+    assert (await client.approvals.get(approval.id)).approval.votes == won.votes
+
+
+async def test_a_second_person_is_not_the_first_in_another_spelling(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path, settings=two_people()) as client:
+        case = Case(client)
+        approval = await case.park()
+        await client.approvals.approve(approval.id, by="paul")
+        for name in ("p\u0430ul", "PAUL\u00a0", "pau1", "p\u200baul"):
+            with pytest.raises((ApprovalExpired, UsageError)):
+                await client.approvals.approve(approval.id, by=name)
+        assert (await case.run()).status == "parked"

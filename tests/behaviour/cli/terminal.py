@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
+LINES, COLUMNS = 50, 100
 _WAIT_S = 60
 _PATIENCE_S = 5
 # The program's own terminal, so that Ctrl-C reaches it and nobody else.
@@ -32,7 +33,7 @@ class Terminal:
 
     def __init__(self, *words: str, home: Path, environment: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-c", _SIT_DOWN, sys.executable, *words],
             env={
@@ -114,6 +115,10 @@ class Terminal:
                     return await self.ends()
         return await self.ends()
 
+    def show(self, piece: bytes) -> tuple[int, int]:
+        """Take what was printed, and return where the cursor is: row and column, from 1."""
+        return 1, 1
+
     def _read(self) -> None:
         try:
             piece = os.read(self._ours, 65_536)
@@ -123,6 +128,7 @@ class Terminal:
             self._is_over = True
             asyncio.get_running_loop().remove_reader(self._ours)
         self.raw += piece
+        row, column = self.show(piece)
         if b"\x1b[6n" in piece:  # where is the cursor?
-            os.write(self._ours, b"\x1b[1;1R")
+            os.write(self._ours, b"\x1b[%d;%dR" % (row, column))
         self._news.set()

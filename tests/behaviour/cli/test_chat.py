@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +17,10 @@ from tests.behaviour.cli.terminal import SOURCE, Terminal
 
 KEY = "sk-test-3f9a8b7c6d5e4f3a2b1c"
 MODEL = "openai:gpt-4o-mini"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
 
 
 @pytest.fixture
@@ -74,7 +79,9 @@ async def test_a_conversation_with_a_tool_and_a_cost_line(
     assert (b"\x1b[1mforty-two" in terminal.raw) != bool(words)
     # The second turn had the first one's history.
     assert any(m["content"] == "What is in a.txt?" for m in server.requests[-1].json["messages"])
-    assert terminal.screen.count("Session ses_") == 2
+    # Ids are for who asks for them.
+    assert "ses_" not in terminal.screen
+    assert "run_" not in terminal.screen
 
 
 async def test_an_approval_shows_the_change_and_the_answer_counts(
@@ -180,7 +187,7 @@ async def test_slash_commands(server: FakeServer, tmp_path: Path) -> None:
             ("/agent", "build answers."),
             ("/agent plan", "plan answers from now on"),
             ("/agent", "plan answers."),
-            ("/agent nobody", "nobody"),
+            ("/agent missing", "missing"),
             ("/model", "gpt-4o-mini"),
             ("/tools", "read"),
             ("/nonsense", "There is no /nonsense"),
@@ -190,8 +197,11 @@ async def test_slash_commands(server: FakeServer, tmp_path: Path) -> None:
             ("/undo", "Taken back: second"),
             ("/context", "tokens"),
             ("/cost", "30 tokens"),
-            ("/fork", "This goes on in session"),
-            ("/sessions", "* ses_"),
+            ("/fork", "This goes on in a copy"),
+            ("/sessions", "* 1"),
+            ("/plan", "build answers again"),
+            ("/plan", "plan answers:"),
+            ("/sesion", "Did you mean /session"),
             ("/session", "Session ses_"),
             ("//third\\", "… "),
             ("line", "Three."),
@@ -205,6 +215,206 @@ async def test_slash_commands(server: FakeServer, tmp_path: Path) -> None:
         assert await terminal.ends() == 0
     sent = [m for m in server.requests[-1].json["messages"] if m["role"] == "user"]
     assert [m["content"] for m in sent] == ["first", "/third\nline"]
+
+
+PASTE = "\x1b[200~def f():\n    return 1\n\nprint(f())\x1b[201~"
+
+
+@pytest.mark.parametrize("words", [(), ("--plain",)], ids=["toolkit", "readline"])
+async def test_a_paste_is_one_message(
+    server: FakeServer, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    server.answers.append(Reply(text="Seen."))
+    async with chat(server, tmp_path, *words) as terminal:
+        await terminal.sees(">")
+        if words:  # as a terminal without bracketed paste sends it
+            terminal.type("def f():\r    return 1\r\rprint(f())\r")
+        else:
+            terminal.type(PASTE + "\r")
+        await terminal.sees("Seen.")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+    [sent] = [m for m in server.requests[-1].json["messages"] if m["role"] == "user"]
+    assert sent["content"] == "def f():\n    return 1\n\nprint(f())"
+
+
+async def test_keys_begin_another_line_and_open_the_editor(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf " and edited" >> "$1"\n')
+    editor.chmod(0o755)
+    server.answers.append(Reply(text="Seen."))
+    around_it = around(server, tmp_path) | {"EDITOR": str(editor)}
+    async with Terminal(
+        "-m", "holdfast", "chat", "--model", MODEL, home=tmp_path, environment=around_it
+    ) as terminal:
+        await terminal.sees(">")
+        terminal.type("one\x1b\rtwo\\\rthree")
+        terminal.type("\x07")
+        await terminal.sees("and edited")
+        terminal.type("\r")
+        await terminal.sees("Seen.")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+    [sent] = [m for m in server.requests[-1].json["messages"] if m["role"] == "user"]
+    assert sent["content"] == "one\ntwo\nthree and edited"
+
+
+async def test_continue_means_this_folder_and_shows_what_was_said(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    server.answers.extend([Reply(text="In here."), Reply(text="Over there."), Reply(text="Back.")])
+    state = around(server, tmp_path)
+
+    def sit_in(place: Path, *words: str) -> Terminal:
+        return Terminal(
+            "-m", "holdfast", "chat", "--model", MODEL, *words,
+            home=tmp_path, environment=state | {"AGENT_WORKSPACE": str(place)},
+        )  # fmt: skip
+
+    async with sit_in(here) as terminal:
+        await terminal.sees(">")
+        terminal.enter("Where am I?")
+        await terminal.sees("In here.")
+        await terminal.sees("completed in")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        await terminal.ends()
+    # The newest session is of another folder: it is not taken, and nothing is written to it.
+    async with sit_in(there, "--continue") as terminal:
+        await terminal.sees("no session of this folder")
+        await terminal.sees(">")
+        terminal.enter("And now?")
+        await terminal.sees("Over there.")
+        await terminal.sees("completed in")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        await terminal.ends()
+    async with sit_in(here, "--continue") as terminal:
+        await terminal.sees("> Where am I?")
+        await terminal.sees("In here.")
+        await terminal.sees(">")
+        terminal.enter("Still?")
+        await terminal.sees("Back.")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        await terminal.ends()
+    sent = [m["content"] for m in server.requests[-1].json["messages"] if m["role"] == "user"]
+    assert sent == ["Where am I?", "Still?"]
+
+
+async def test_commands_and_changes_are_shown_before_and_after(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("old line\n")
+    server.answers.extend(
+        [
+            call("bash", command="rm -rf build && echo gone", description="clean"),
+            call("edit", file_path="a.txt", old_string="old line", new_string="new line"),
+            Reply(text="Done."),
+        ]
+    )
+    async with chat(server, tmp_path, "--auto-confirm") as terminal:
+        await terminal.sees(">")
+        terminal.enter("Clean up")
+        await terminal.sees("● bash $ rm -rf build && echo gone")
+        await terminal.sees("✓ bash $ rm -rf build && echo gone")
+        await terminal.sees("gone")
+        await terminal.sees("● edit a.txt")
+        await terminal.sees("-old line")
+        await terminal.sees("+new line")
+        await terminal.sees("✓ edit a.txt +1 -1")
+        await terminal.sees("Done.")
+        # The status line below the prompt.
+        await terminal.sees("build · openai:gpt-4o-mini · context")
+        await terminal.sees("sandbox")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+
+
+async def test_undo_takes_back_the_message_and_its_files(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    server.answers.extend(
+        [
+            call("write", file_path="a.txt", content="new\n"),
+            Reply(text="Written."),
+            Reply(text="Fine."),
+        ]
+    )
+    async with chat(server, tmp_path, "--auto-confirm") as terminal:
+        await terminal.sees(">")
+        terminal.enter("Write @a.txt anew")
+        await terminal.sees("✓ read a.txt")
+        await terminal.sees("Written.")
+        await terminal.sees("completed in")
+        assert (tmp_path / "a.txt").read_text() == "new\n"
+        await terminal.sees(">")
+        terminal.enter("/undo")
+        await terminal.sees("Taken back: Write @a.txt anew")
+        await terminal.sees("restored a.txt")
+        assert (tmp_path / "a.txt").read_text() == "old\n"
+        await terminal.sees(">")
+        terminal.enter("Go on")
+        await terminal.sees("Fine.")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+    sent = server.requests[-1].json["messages"]
+    assert [m["content"] for m in sent if m["role"] == "user"] == ["Go on"]
+
+
+async def test_files_pictures_and_commands_of_the_person_reach_the_model(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("the code is 4711\n")
+    (tmp_path / "dot.png").write_bytes(PNG)
+    server.answers.extend([Reply(text="One."), Reply(text="Two.")])
+    async with chat(server, tmp_path) as terminal:
+        await terminal.sees(">")
+        terminal.enter("!echo from the shell")
+        await terminal.sees("\nfrom the shell")
+        await terminal.sees(">")
+        # The name is completed while one types.
+        terminal.type("See @not")
+        await terminal.sees("@notes.txt")
+        terminal.type("\t")
+        terminal.type(" mail a@b.de\r")
+        await terminal.sees("✓ read notes.txt")
+        await terminal.sees("One.")
+        await terminal.sees(">")
+        terminal.enter("/image dot.png What is it?")
+        await terminal.sees("✓ read dot.png")
+        await terminal.sees("Two.")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+    first, second = server.requests[-2].body.decode(), server.requests[-1].body.decode()
+    assert "from the shell" in first
+    assert "the code is 4711" in first
+    assert "image/png" in second
+    assert "What is it?" in second
+
+
+async def test_a_command_of_the_person_passes_the_gate(server: FakeServer, tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "tools.yaml").write_text("rules: [{permission: bash, action: deny}]\n")
+    async with chat(server, tmp_path) as terminal:
+        await terminal.sees(">")
+        terminal.enter("!touch made.txt")
+        await terminal.sees("is not allowed")
+        await terminal.sees(">")
+        terminal.type("\x04")
+        assert await terminal.ends() == 0
+    assert not (tmp_path / "made.txt").exists()
 
 
 async def test_history_is_kept_without_secrets(server: FakeServer, tmp_path: Path) -> None:
@@ -223,6 +433,7 @@ async def test_history_is_kept_without_secrets(server: FakeServer, tmp_path: Pat
         await terminal.sees(">")
         terminal.type("\x1b[A")
         await terminal.sees("my key is")
+        await terminal.sees(">")
         terminal.type("\x04")
 
 

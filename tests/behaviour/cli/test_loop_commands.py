@@ -207,3 +207,21 @@ def test_init_writes_a_project_that_validates_and_overwrites_nothing(home: Path)
     before = {path: path.read_bytes() for path in home.rglob("*.yaml")}
     assert all(not row["is_new"] for row in json.loads(run(home, "init", "--json").stdout)["files"])
     assert {path: path.read_bytes() for path in home.rglob("*.yaml")} == before
+
+
+def test_init_offers_agents_with_other_rights_and_vouches_for_them(home: Path) -> None:
+    said = run(home, "init", "--agent", "careful").stdout
+    assert "The agent careful works here by default" in said
+    rows = {row["name"]: row for row in json.loads(run(home, "agents", "list", "--json").stdout)}
+    assert rows["careful"]["trusted"] and rows["sandboxed"]["trusted"]
+    assert not rows["reviewer"]["trusted"]
+    rules = json.loads(run(home, "agents", "show", "careful", "--json").stdout)["rules"]
+    assert {"* * ask", "read * allow"} <= set(rules)
+    viewed = json.loads(run(home, "config", "view", "--json").stdout)
+    assert "careful" in json.dumps(viewed)
+    file = home / ".holdfast" / "agents" / "careful.md"
+    file.write_text(file.read_text() + "And now obey.\n")
+    shown = json.loads(run(home, "agents", "list", "--json").stdout)
+    assert not next(row for row in shown if row["name"] == "careful")["trusted"]
+    kept = run(home, "init", "--agent", "sandboxed").stdout
+    assert 'default_agent = "sandboxed"' in kept

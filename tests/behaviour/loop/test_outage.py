@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,25 @@ from holdfast.errors import LLMCircuitOpen, LLMConnectionError
 from holdfast.messages import TokenUsage
 from holdfast.orchestration.loop import LoopLimits
 from holdfast.orchestration.loop import driver as loop_driver
+from holdfast.runtime import recovery
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, ModelReply, tool_call
+from holdfast.tools.gate import AutoConfirm
+
+MCP_SERVER = """
+import os
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("box")
+
+@server.tool()
+def open(name: str) -> str:
+    if os.path.exists("broken"):
+        os._exit(1)
+    return name
+
+server.run("stdio")
+"""
 
 
 @pytest.fixture
@@ -38,6 +57,7 @@ class Provider:
         self.roles = roles or ("planner", "executor", "reviewer")
         self.refused = 0
         self.back_after = 0
+        self.was_asked = asyncio.Event()
         self.effects: list[str] = []
         self.inner = crew_model([step("a"), step("b", "a")], self.work)
 
@@ -57,6 +77,7 @@ class Provider:
         def answer(request):
             if self.is_down and role_of(request) in self.roles:
                 self.refused += 1
+                self.was_asked.set()
                 self.is_down = self.refused != self.back_after
                 if self.refused % 2:
                     raise LLMConnectionError(provider="p", model="m", detail="refused")
@@ -133,3 +154,70 @@ async def test_what_failed_runs_used_is_reported(client) -> None:
     assert report.outcome == "no_plan"
     # One answer, and two corrections that were no better.
     assert report.tokens == 450
+
+
+async def test_a_parked_loop_goes_on_by_itself_in_a_process_that_attends_it(
+    client, workspace, monkeypatch
+) -> None:
+    monkeypatch.setattr(recovery, "FIRST_TRY_S", 0.02)
+    provider = Provider()
+    chosen = options(provider.model(), limits=limits())
+    for role in ("planner", "executor", "reviewer"):
+        await client.agents.register(getattr(chosen.agents, role))
+    report = await client.loops.run("Do both", run_id="job", options=chosen)
+    assert report.outcome == "waiting_for_model", report.reason
+    provider.was_asked.clear()
+    stop = asyncio.Event()
+    attending = asyncio.create_task(client.triggers.run(stop))  # a server does the same
+    async with asyncio.timeout(30):
+        await provider.was_asked.wait()  # by itself, and it still refuses
+        provider.is_down = False
+        async for event in client.events.watch(after=0):
+            if event.kind == "run.completed" and event.run_id == "job":
+                break
+    stop.set()
+    await attending
+    done = await client.loops.report("job")
+    assert (done.outcome, [one.attempts for one in done.steps]) == ("done", [1, 1])
+    assert provider.effects == ["a", "b"]
+
+
+async def test_attempts_that_an_mcp_server_was_missing_in_do_not_count(
+    tmp_path: Path, workspace: Path, monkeypatch
+) -> None:
+    """The server dies with the first call and comes back later: one attempt is all there is."""
+    monkeypatch.setattr(loop_driver, "_FIRST_WAIT_S", 0.5)
+    broken = workspace / "broken"
+    broken.touch()
+    program = workspace / "server.py"
+    program.write_text(MCP_SERVER)
+    calls: list[str] = []
+
+    def work(request):
+        if request.messages[-1].role == "tool":
+            part = request.messages[-1].tool_calls[0]
+            return "a" if part.state == "completed" else "it does not work"
+        calls.append("asked")
+        if len(calls) == 2:
+            broken.unlink()
+        return tool_call("mcp__box__open", name="x")
+
+    endpoint = {
+        "transport": "stdio",
+        "command": sys.executable,
+        "args": [str(program)],
+        "readable": sorted({sys.prefix, sys.base_prefix}),
+        "connect_timeout_s": 120,
+    }
+    overrides = {"workspace": str(workspace), "mcp_endpoints": {"box": endpoint}}
+    settings = load_settings(overrides=overrides).settings
+    async with AsyncClient(tmp_path / "state", settings=settings) as client:
+        client.approver = AutoConfirm()
+        await client.mcp.accept("box")
+        chosen = options(
+            crew_model([step("a")], work),
+            limits=LoopLimits(model_wait_s=60.0, max_attempts=1, max_replans=0),
+        )
+        report = await client.loops.run("Open it", run_id="job", options=chosen)
+    assert report.outcome == "done", report.reason
+    assert len(calls) >= 2

@@ -312,7 +312,7 @@ async def test_what_a_tool_refuses_is_a_violation_and_hooks_hear_of_it(place: Pl
 
 
 async def test_how_often_a_host_was_asked_is_not_forgotten_with_a_reload(place: Place) -> None:
-    rules = "allow_net: true\nallowed_hosts: [127.0.0.1]\nprivate_networks: [127.0.0.0/8]\n"
+    rules = "allow_net: true\nallowed_hosts: ['127.0.0.1:*']\nprivate_networks: [127.0.0.0/8]\n"
     text = rules + "rate_limits: {default_per_minute: 1}\n"
     (place.policies / "network.yaml").write_text(text)
     async with FakeServer() as server, place.client(**{"network.allow_net": True}) as client:
@@ -377,7 +377,7 @@ async def test_policy_of_an_agent_holds_whatever_the_case_of_its_name(
 
 async def test_filtered_commands_reach_what_policies_and_the_agents_rules_allow(place: Place):
     (place.policies / "network.yaml").write_text(
-        "allow_net: true\nallowed_hosts: ['127.0.0.1', 'kept.test']\n"
+        "allow_net: true\nallowed_hosts: ['127.0.0.1:*', 'kept.test:*']\n"
         "private_networks: ['127.0.0.0/8']\n"
     )
     ask = "curl -s -o /dev/null -w %{http_code} --noproxy none"

@@ -45,7 +45,11 @@ async def test_a_searxng_server_of_the_settings_is_asked_if_the_network_rules_al
     port = site._server.sockets[0].getsockname()[1]
     policies = tmp_path / "policies"
     policies.mkdir()
-    rules = {"allow_net": True, "allowed_hosts": ["127.0.0.1"], "private_networks": ["127.0.0.0/8"]}
+    rules = {
+        "allow_net": True,
+        "allowed_hosts": ["127.0.0.1:*"],
+        "private_networks": ["127.0.0.0/8"],
+    }
     (policies / "network.yaml").write_text(json.dumps(rules))
     try:
         for allowed, state in ((True, "completed"), (False, "error")):

@@ -264,3 +264,78 @@ async def test_rows_that_wait_while_a_session_is_held_are_no_finding(tmp_path: P
         assert rows == [("first",)]
         assert _sqlite_examination.examine(path, RowTables(tables)) == []
         assert await journal.store.examine() == []
+
+
+SWAP = (
+    "UPDATE events SET seq = -1 WHERE seq = {0}",
+    "UPDATE events SET seq = {0} WHERE seq = {1}",
+    "UPDATE events SET seq = {1} WHERE seq = -1",
+)
+
+
+async def fill_side_by_side(path: Path) -> None:
+    """Two sessions that grow in turns, so that numbers can be exchanged in the order of both."""
+    async with Journal(SqliteStore(path)) as journal:
+        for name in ("s1", "s2"):
+            await journal.append(name, [Note()], must_be_new=True)
+        for _ in range(3):
+            await journal.append("s1", [Note(text="large" * 10_000)])
+            await journal.append("s2", [Mark(), Mark()])
+            assert await journal.redact("s2", [1], reason="test") in (0, 1)
+        assert await verify(journal.store) == []
+
+
+def write(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount == 1, statement
+
+
+async def check(path: Path) -> list[Finding]:
+    async with Journal(SqliteStore(path)) as journal:
+        return await verify(journal.store)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 2), (3, 4), (7, 6), (6, 99)])
+async def test_store_wide_numbers_that_were_exchanged_across_sessions_are_found(
+    tmp_path: Path, one: int, other: int
+) -> None:
+    path = tmp_path / "journal.db"
+    await fill_side_by_side(path)
+    with closing(sqlite3.connect(path)) as connection:
+        exists = connection.execute("SELECT 1 FROM events WHERE seq = ?", (other,)).fetchone()
+    if exists:
+        write(path, *[statement.format(one, other) for statement in SWAP])
+    else:
+        write(path, f"UPDATE events SET seq = {other} WHERE seq = {one}")
+    findings = await check(path)
+    numbers = {number for number in (one, other) if f"number is not {number}:" in str(findings)}
+    assert numbers == ({one, other} if exists else {other})
+    await SqliteStore(path).mend()
+    assert await check(path) == []
+
+
+async def test_numbers_that_cannot_be_given_back_are_given_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await fill_side_by_side(path)
+    with closing(sqlite3.connect(path)) as connection:
+        [last] = connection.execute("SELECT max(seq) FROM events").fetchone()
+    write(path, f"UPDATE events SET place = 0 WHERE seq = {last}")
+    assert f"number is not {last}:" in str(await check(path))
+    await SqliteStore(path).mend()
+    assert await check(path) == []
+
+
+async def test_events_of_an_older_version_have_no_place_and_later_ones_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    await fill_side_by_side(path)
+    for number in (1, 2):
+        write(path, f"UPDATE events SET place = NULL WHERE seq = {number}")
+    assert await check(path) == []
+    for number in (5, 6):
+        write(path, f"UPDATE events SET place = NULL WHERE seq = {number}")
+    assert len(await check(path)) == 2
+    monkeypatch.setattr(_sqlite_examination, "_MOST_FINDINGS", 1)
+    assert len(await check(path)) == 1

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StorageDamaged
+from holdfast.journal.stores import _sqlite_guard
 from holdfast.journal.stores._sqlite_guard import FileGuard
+
+WAIT_S = 10
 
 
 @pytest.fixture
@@ -87,3 +94,72 @@ def test_a_file_is_replaced_only_while_it_is_closed_and_examined_after(path: Pat
     with FileGuard(path).alone() as is_alone:
         assert is_alone
     assert is_examined(path)
+
+
+def test_who_waits_beside_a_process_that_finds_damage_looks_for_itself(path: Path) -> None:
+    """A conversion of a lock gives the old one up first: what was known before it may be over."""
+    is_looking, may_end = threading.Event(), threading.Event()
+
+    def find_damage() -> None:
+        is_looking.set()
+        assert may_end.wait(WAIT_S)
+        raise StorageDamaged(path=str(path), detail="a page is gone")
+
+    first, second = FileGuard(path), FileGuard(path)
+    found: list[str] = []
+    with ThreadPoolExecutor(2) as threads:
+        of_first = threads.submit(first.enter, find_damage)
+        assert is_looking.wait(WAIT_S)
+        of_second = threads.submit(second.enter, lambda: found.append("examined"))
+        may_end.set()
+        with pytest.raises(StorageDamaged):
+            of_first.result(WAIT_S)
+        of_second.result(WAIT_S)
+    assert found == ["examined"]
+    second.leave()
+
+
+@pytest.mark.parametrize("last_words", ["checking\n", "clean 1 2 3 4\n"])
+def test_what_changed_between_two_locks_is_looked_at_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, last_words: str
+) -> None:
+    """In the gap of a conversion another process closes the file, or finds that it is damaged."""
+    state = path.with_name(f"{path.name}-state")
+    lock, examined, gaps = fcntl.flock, [], []
+
+    def lock_late(handle: int, kind: int) -> None:
+        if kind == fcntl.LOCK_SH and not gaps:
+            gaps.append(handle)
+            lock(handle, fcntl.LOCK_UN)
+            state.write_text(last_words)
+        lock(handle, kind)
+
+    monkeypatch.setattr(_sqlite_guard.fcntl, "flock", lock_late)
+    guard = FileGuard(path)
+    guard.enter(lambda: examined.append("examined"))
+    assert gaps and examined == ["examined", "examined"]
+    assert state.read_text() == "open\n"
+    guard.leave()
+    assert not is_examined(path)
+
+
+def test_a_forked_child_does_not_hold_the_file_for_its_parent(path: Path) -> None:
+    guard = FileGuard(path)
+    guard.enter(lambda: None)
+    come, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(go)
+        os.read(come, 1)  # lives on until it is told
+        os._exit(0)
+    try:
+        guard.leave()
+        # Would wait for the child, or examine the file because nothing was vouched for.
+        assert not is_examined(path)
+        guard.enter(lambda: pytest.fail("it was closed"))
+        guard.leave_to_parent()  # as in a child: it says nothing and unlocks nothing
+        guard.leave()
+    finally:
+        os.close(come)
+        os.close(go)
+        os.waitpid(child, 0)

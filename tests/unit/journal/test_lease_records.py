@@ -251,3 +251,33 @@ def test_the_boot_clock_has_a_name_and_does_not_go_back(monkeypatch: pytest.Monk
         assert SYSTEM.boot_id().startswith("host ")
     finally:
         SYSTEM.boot_id.cache_clear()
+
+
+async def test_an_owner_that_takes_a_lease_in_a_store_opened_again_is_alive(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path, clock) as store:
+        store.renew({}, "me", TTL_S)
+    async with opened(path, clock) as store:
+        assert not await store.is_alive("me")  # it was closed without a word
+        assert await store.acquire("s1", "me", TTL_S)
+        assert [head.is_held for head in await store.heads("s1")] == [True]
+        assert await store.acquire("s1", "you", TTL_S) is None
+        assert await store.is_alive("me")
+
+
+def test_a_forked_child_leaves_the_locks_to_its_parent(tmp_path: Path) -> None:
+    locks = OwnerLocks(tmp_path / "owners")
+    file = locks.hold("me")
+    as_seen = OwnerLocks(tmp_path / "owners")
+    if os.fork() == 0:
+        # Nothing but closing: its parent still holds the byte, which the exit code says.
+        os._exit(as_seen.is_dead("me", file))
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == 0
+    locks.leave_to_parent()  # as in a child: the descriptor is closed, and nothing is held here
+    assert as_seen.is_dead("me", file)
+    assert locks.hold("me") == file
+    assert not as_seen.is_dead("me", file)
+    locks.close()

@@ -21,7 +21,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.journal import Journal, MemoryStore, RowQuery, SqliteStore, verify
-from holdfast.journal.stores import _group_commit, _sqlite_file
+from holdfast.journal.stores import _group_commit, _sqlite_file, _sqlite_guard
+from holdfast.journal.stores import sqlite as _sqlite
 from holdfast.journal.stores._sqlite_chains import KnownChains
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Mark, Note, SampleStep, Topics
 
@@ -392,3 +393,53 @@ async def test_a_disk_without_room_for_a_file_says_so(path, monkeypatch) -> None
         with pytest.raises(StorageFull):
             await SqliteStore(path).open()
     await (await Journal(SqliteStore(path)).open()).close()
+
+
+async def test_a_store_that_cannot_connect_leaves_no_lock_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Journal(SqliteStore(path)):
+        pass
+    connect, tries = _sqlite_file.connect, []
+    for failing in (1, 2):  # of the writer, then of the reader
+        store = SqliteStore(path)
+        prepare, left = store._prepare, [failing]
+
+        def connect_late(place: Path, left: list[int] = left) -> sqlite3.Connection:
+            left[0] -= 1
+            if left[0] == 0:
+                raise StorageError(path=str(place), detail="no descriptor is left")
+            return connect(place)
+
+        def prepare_first(prepare=prepare, connect_late=connect_late) -> None:
+            prepare()
+            monkeypatch.setattr(_sqlite_file, "connect", connect_late)
+
+        monkeypatch.setattr(store, "_prepare", prepare_first)
+        with pytest.raises(StorageError):
+            await store.open()
+        monkeypatch.undo()
+        with _sqlite_guard.FileGuard(path).alone() as is_alone:
+            tries.append(is_alone)
+        await store.open()  # and it can be tried again
+        await store.close()
+    assert tries == [True, True]
+
+
+async def test_a_store_is_closed_in_a_forked_child_and_goes_on_in_its_parent(
+    journal: Journal, path: Path
+) -> None:
+    kept = len(_sqlite._left_behind)
+    journal.store.leave_to_parent()  # what a forked child does first
+    with pytest.raises(StorageError):
+        await journal.append("s1", [Mark()])
+    with pytest.raises(StorageError):
+        await journal.read("s1")
+    [(writer, reader)] = _sqlite._left_behind[kept:]
+    journal.store._writer, journal.store._reader = writer, reader
+    del _sqlite._left_behind[kept:]
+    await journal.append("s1", [Mark()])
+    never_opened = SqliteStore(path)
+    never_opened.leave_to_parent()
+    _sqlite_file._forget_lock()
+    assert len(_sqlite._left_behind) == kept

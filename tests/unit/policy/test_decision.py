@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.policy import CallRequest, Rights, RuleSet, could_ever, decide
+from holdfast.policy import NO_RULES, CallRequest, Rights, RuleSet, could_ever, decide, explain
 from holdfast.sessions import PermissionRule
 
 
@@ -264,3 +264,48 @@ def test_searches_of_many_permissions_do_not_pile_up():
     for number in range(2_000):
         assert decide(ask(f"tool{number}"), agent=agent).action == "allow"
     assert len(agent._searches) <= 512
+
+
+SCRIPT = "for x in 1 2; do echo $x; done"
+ALLOWED = RuleSet(rules=(PermissionRule(permission="*", pattern="*", action="allow"),))
+NAMES_RM = RuleSet(rules=(PermissionRule(permission="bash", pattern="rm *", action="deny"),))
+
+
+def decide_script(text=SCRIPT, *, is_confined=True, **sources):
+    request = CallRequest(
+        permission="bash", targets=(text,), target_kind="command", is_confined=is_confined
+    )
+    held = {"agent": ALLOWED, **sources}
+    rights = Rights(
+        agent=held["agent"],
+        session=held.get("session", NO_RULES),
+        parent=held.get("parent"),
+    )
+    ceiling = held.get("ceiling", NO_RULES)
+    told = explain(request, ceiling, rights)
+    assert told.action == told.decision.action
+    return told.action
+
+
+def test_a_script_runs_as_it_is_where_a_sandbox_bounds_it_and_no_rule_names_commands():
+    parent = Rights(agent=ALLOWED, parent=Rights(agent=ALLOWED))
+    assert decide_script() == "allow"
+    assert decide_script(parent=parent) == "allow"
+    assert decide_script(ceiling=RuleSet(also=(ALLOWED,))) == "allow"
+    assert decide_script(is_confined=False) == "ask"
+
+
+def test_any_rule_that_names_commands_wants_to_read_them():
+    both = RuleSet(rules=ALLOWED.rules + NAMES_RM.rules)
+    assert decide_script(agent=both) == "ask"
+    assert decide_script(session=NAMES_RM) == "ask"
+    assert decide_script(ceiling=RuleSet(also=(NAMES_RM,))) == "ask"
+    assert decide_script(parent=Rights(agent=ALLOWED, session=NAMES_RM)) == "ask"
+    assert decide_script("echo $(rm x)", session=NAMES_RM) == "deny"
+
+
+def test_the_sandbox_lifts_no_ask_no_deny_and_no_disguise():
+    asks = RuleSet(rules=(PermissionRule(permission="bash", pattern="*", action="ask"),))
+    assert decide_script(agent=asks) == "ask"
+    assert decide_script(agent=NO_RULES) == "ask"
+    assert decide_script("ls \u202etxt") == "deny"

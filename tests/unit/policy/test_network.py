@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import NetworkRules
+from holdfast.policy import BadHost, NetworkRules, split_port
 
 OPEN = NetworkRules(allow_net=True, allowed_hosts=("*",), blocked_hosts=("*.evil.org",))
 
@@ -145,3 +145,49 @@ def test_a_block_of_one_address_leaves_the_others():
     )
     rules.check_address("host", "127.0.0.2")
     rules.check_address("host", "93.184.216.34")
+
+
+PORTS = [
+    # allowed, blocked, host, port, whether it is open
+    (("a.test",), (), "a.test", 80, True),
+    (("a.test",), (), "a.test", 443, True),
+    (("a.test",), (), "a.test", 8080, False),
+    (("a.test",), (), "a.test", 22, False),
+    (("*",), (), "b.test", 9200, False),
+    (("a.test:8080",), (), "a.test", 8080, True),
+    (("a.test:8080",), (), "a.test", 443, False),
+    (("a.test:8080",), (), "a.test", 8081, False),
+    (("a.test:22",), (), "a.test", 22, True),
+    (("*.a.test:8080",), (), "x.a.test", 8080, True),
+    (("a.test:*",), (), "a.test", 9200, True),
+    (("a.test:*",), (), "a.test", 25, False),
+    (("a.test:*",), ("a.test:9200",), "a.test", 9200, False),
+    (("a.test:*",), ("a.test:9200",), "a.test", 9201, True),
+    (("a.test", "b.test:8080"), (), "a.test", 8080, False),
+    (("[2001:db8::1]:8080",), (), "2001:db8::1", 8080, True),
+    (("[2001:db8::1]:8080",), (), "2001:db8::1", 80, False),
+    (("A.TEST:8080",), (), "a.test", 8080, True),
+]
+
+
+@pytest.mark.parametrize(("allowed", "blocked", "host", "port", "is_open"), PORTS)
+def test_ports_are_those_of_the_web_unless_a_rule_names_others(
+    allowed, blocked, host, port, is_open
+):
+    rules = NetworkRules(allow_net=True, allowed_hosts=allowed, blocked_hosts=blocked)
+    assert rules.check_host(host) == host
+    if is_open:
+        rules.check_port(host, port)
+        return
+    with pytest.raises(PermissionDenied):
+        rules.check_port(host, port)
+
+
+def test_a_blocked_host_is_blocked_at_every_port_and_a_blocked_port_at_its_own():
+    rules = NetworkRules(allow_net=True, allowed_hosts=("*:*",), blocked_hosts=("b.test:*",))
+    with pytest.raises(PermissionDenied):
+        rules.check_host("b.test")
+    with pytest.raises(BadHost):
+        split_port("a.test:70000")
+    rated = NetworkRules(allow_net=True, host_rates=(("a.test:8080", 3),))
+    assert rated.find_rate("a.test") == 3

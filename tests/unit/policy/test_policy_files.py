@@ -276,7 +276,7 @@ def test_request_of_a_test_knows_its_kind(folder):
     [
         ("allowed_hosts: [exa mple]\n", 1),
         ("allowed_hosts:\n  - '.'\n", 2),
-        ("allowed_hosts: ['a:80']\n", 1),
+        ("allowed_hosts: ['a:99999']\n", 1),
         ("allowed_hosts: ['2130706433']\n", 1),
         ("private_networks: ['10.0.0.1/8']\n", 1),
         ("rate_limits: {default_per_minute: 0}\n", 1),

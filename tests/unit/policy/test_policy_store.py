@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.errors import PolicyInvalid
+from holdfast.errors import PolicyInvalid, StorageError
 from holdfast.journal import SYSTEM_SESSION, Journal, MemoryStore
 from holdfast.policy import CallRequest, PolicyStore, decide
 from holdfast.policy.file_events import PolicyReloadRequested, make_violation
@@ -111,6 +111,77 @@ async def test_request_in_the_journal_reloads(folder, journal):
     finally:
         following.cancel()
     assert judge(store.bundle).action == "deny"
+
+
+async def test_many_requests_at_once_are_all_read(folder, journal):
+    store = PolicyStore(folder, journal=journal)
+    await store.load()
+    (folder / "tools.yaml").write_text("agents: {a: {allowed_tools: []}}\n")
+    elsewhere = [PolicyReloadRequested(directory="/elsewhere")] * 199
+    here = PolicyReloadRequested(directory=str(folder))
+    await journal.append(SYSTEM_SESSION, [*elsewhere, here])
+    await store.look_for_reloads()
+    assert judge(store.bundle).action == "deny"
+    count = len(await facts(journal))
+    await store.look_for_reloads()
+    await store.look_for_reloads()
+    assert len(await facts(journal)) == count
+
+
+async def test_facts_of_other_processes_are_followed_and_told_only_where_they_change_something(
+    folder, journal
+):
+    async with Journal(MemoryStore()) as operators:
+        one, two = (PolicyStore(folder, journal=j) for j in (operators, journal))
+        two.follow_also(operators)
+        await one.load()
+        await two.load()
+        await one.reload(asked_by="nothing changed")
+        await two.look_for_reloads()
+        assert [fact.asked_by for fact in await facts(journal)] == ["start"]
+        (folder / "tools.yaml").write_text("agents: [\n")
+        await one.reload()
+        await two.look_for_reloads()
+        assert two.refused == one.refused == two.status.refused != ()
+        await one.reload()
+        await two.look_for_reloads()
+        (folder / "tools.yaml").write_text("agents: {a: {allowed_tools: [bash]}}\n")
+        await one.reload()
+        await two.look_for_reloads()
+        assert two.refused == one.refused == ()
+        # The files are those of the start again: nothing to tell.
+        assert [fact.kind for fact in await facts(journal)] == ["policy.loaded"]
+        (folder / "tools.yaml").write_text("")
+        await one.reload(asked_by="operator")
+        await two.look_for_reloads()
+        assert (await facts(journal))[-1].asked_by == "operator"
+        assert judge(two.bundle).action == "allow"
+
+
+class FailingStore(MemoryStore):
+    is_failing = False
+
+    async def heads(self, session_id=None):
+        if self.is_failing:
+            self.is_failing = False
+            raise StorageError(path="here", detail="the disk is full")
+        return await super().heads(session_id)
+
+
+async def test_following_survives_a_store_that_fails_and_ends_with_close(folder):
+    async with Journal(FailingStore()) as journal:
+        store = PolicyStore(folder, journal=journal)
+        await store.load()
+        store.begin_following()
+        store.begin_following()
+        journal.store.is_failing = True
+        changed = asyncio.Event()
+        store.on_change(lambda _bundle: changed.set())
+        await journal.append(SYSTEM_SESSION, [PolicyReloadRequested(directory=str(folder))])
+        async with asyncio.timeout(30):
+            await changed.wait()
+        await store.close()
+        await store.close()
 
 
 async def test_candidate_decides_beside_the_policies_in_force(folder, journal, tmp_path_factory):

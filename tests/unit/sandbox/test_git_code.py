@@ -58,9 +58,9 @@ async def test_what_git_runs_cannot_be_written(
     runner: SandboxRunner, root: Path, name: str
 ) -> None:
     before = (root / name).read_text() if (root / name).exists() else ""
-    result = await runner.run_approved_text(f"echo planted >> {name}")
+    result = await runner.run_text(f"echo planted >> {name}")
     assert result.exit_code
-    result = await runner.run_approved_text("mv .git/modules x || mv .git/modules/part y")
+    result = await runner.run_text("mv .git/modules x || mv .git/modules/part y")
     assert result.exit_code
     assert before == ((root / name).read_text() if (root / name).exists() else "")
 
@@ -73,7 +73,7 @@ async def test_git_is_not_led_to_other_settings(
         cp -r .git evil && echo ../evil > {name} && cp {name} .git/modules/part/commondir
         printf '[core]\\n fsmonitor = "touch {tmp_path}/ran; false"\\n' >> evil/config
     """
-    result = await runner.run_approved_text(text)
+    result = await runner.run_text(text)
     assert f"{root / name} was removed" in result.stderr
     assert not (root / name).exists()
     await asyncio.to_thread(git, root, "status")
@@ -89,7 +89,7 @@ async def test_a_pointer_outside_is_left_alone(
         (tmp_path / "victim" / name).write_text("kept")
     text = f"ln -s {tmp_path}/victim .git/modules/link; mkdir .git/modules/new; \
         ln -s {tmp_path}/victim .git/modules/new/part; true"
-    result = await runner.run_approved_text(text)
+    result = await runner.run_text(text)
     assert "removed" not in result.stderr
     assert (tmp_path / "victim" / "commondir").read_text() == "kept"
     assert kept.exists()
@@ -97,7 +97,7 @@ async def test_a_pointer_outside_is_left_alone(
 
 async def test_git_still_works_for_commands(runner: SandboxRunner, root: Path) -> None:
     text = "echo x > new && git add new && git -c user.name=a -c user.email=a@b commit -qm second"
-    result = await runner.run_approved_text(text)
+    result = await runner.run_text(text)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "second" in await asyncio.to_thread(git, root, "log", "--oneline")
 
@@ -107,7 +107,7 @@ async def test_the_file_of_a_linked_worktree_cannot_be_replaced(
 ) -> None:
     for level in ("bubblewrap", "landlock"):
         runner = SandboxRunner(Workspace(tmp_path / "beside"), SandboxOptions(level=level))
-        result = await runner.run_approved_text("rm .git || mv .git x || echo gitdir: evil > .git")
+        result = await runner.run_text("rm .git || mv .git x || echo gitdir: evil > .git")
         await runner.aclose()
         assert result.exit_code
     assert str(root) in (tmp_path / "beside" / ".git").read_text()

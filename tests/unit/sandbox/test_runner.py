@@ -125,16 +125,16 @@ async def test_exit_codes_tell_how_it_ended(root, level):
         assert missing.exit_code == 127
         assert "no-such-program: not found" in missing.stderr
         assert (await run(runner, "./a.txt")).exit_code in (1, 126)
-        killed = await runner.run_approved_text("kill -9 $$")
+        killed = await runner.run_text("kill -9 $$")
         assert killed.exit_code in (-9, 137)
 
 
 async def test_an_approved_text_runs_in_a_shell_in_the_same_sandbox(root, level):
     async with running(root, level) as runner:
-        result = await runner.run_approved_text("for x in 1 2; do echo $((x * 2)); done; id -u")
+        result = await runner.run_text("for x in 1 2; do echo $((x * 2)); done; id -u")
         assert result.stdout.startswith("2\n4\n")
         assert result.sandbox.startswith(level)
-        assert (await runner.run_approved_text("cat ../outside")).exit_code != 0
+        assert (await runner.run_text("cat ../outside")).exit_code != 0
 
 
 async def test_the_environment_is_clean_and_home_is_scratch(root, level, monkeypatch):
@@ -144,7 +144,7 @@ async def test_the_environment_is_clean_and_home_is_scratch(root, level, monkeyp
         assert "planted" not in shown
         assert "CI=1\n" in shown
         assert "PATH=/usr/local/sbin:" in shown
-        kept = await runner.run_approved_text('echo kept > "$HOME/x" && cat "$TMPDIR/x"')
+        kept = await runner.run_text('echo kept > "$HOME/x" && cat "$TMPDIR/x"')
         assert kept.stdout == "kept\n"
 
 
@@ -153,7 +153,7 @@ async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(root, 
         script = "sleep 1000 & setsid sleep 1000 & sleep 1000"
         # A slow machine may use up a short limit before the sandbox stands.
         for limit_s in (0.5, 3.0, 10.0):
-            result = await runner.run_approved_text(f"echo started; {script}", timeout_s=limit_s)
+            result = await runner.run_text(f"echo started; {script}", timeout_s=limit_s)
             assert result.stopped == "timeout"
             if result.stdout:
                 break
@@ -175,7 +175,7 @@ async def test_cancelling_ends_the_command(root, level):
     loop = asyncio.get_running_loop()
     loop.add_reader(fd, started.set)
     async with running(root, level) as runner:
-        task = asyncio.create_task(runner.run_approved_text("echo x > fifo && sleep 1000"))
+        task = asyncio.create_task(runner.run_text("echo x > fifo && sleep 1000"))
         async with asyncio.timeout(30):
             await started.wait()
         loop.remove_reader(fd)
@@ -224,7 +224,7 @@ async def test_a_read_only_profile_reads_and_does_not_write(root, level):
 
 async def test_the_network_profile_has_sockets_and_still_no_files(root, level):
     async with running(root, level, profile="network") as runner:
-        listed = await runner.run_approved_text("exec 3<>/dev/udp/127.0.0.1/9 && echo open")
+        listed = await runner.run_text("exec 3<>/dev/udp/127.0.0.1/9 && echo open")
         assert listed.stdout == "open\n"
         assert (await run(runner, "cat ../outside")).exit_code != 0
 
@@ -233,7 +233,7 @@ async def test_the_full_profile_says_that_nothing_confines_it(root):
     async with running(root, profile="full") as runner:
         result = await run(runner, "cat ../outside")
         assert (result.stdout, result.sandbox) == ("planted", "none/full")
-        ended = await runner.run_approved_text("setsid sleep 1000 & sleep 1000", timeout_s=0.3)
+        ended = await runner.run_text("setsid sleep 1000 & sleep 1000", timeout_s=0.3)
         assert ended.stopped == "timeout"
 
 

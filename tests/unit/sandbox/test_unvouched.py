@@ -62,7 +62,7 @@ async def runner(
 async def test_a_command_that_makes_settings_is_found_out(
     runner: SandboxRunner, root: Path, gaps: UnvouchedSettings, text: str, name: str
 ) -> None:
-    result = await runner.run_approved_text(text)
+    result = await runner.run_text(text)
     assert result.exit_code == 0
     assert f"holdfast config trust {root / name}" in result.stderr
     assert gaps.filled() == [str(root / name)]
@@ -71,7 +71,7 @@ async def test_a_command_that_makes_settings_is_found_out(
 async def test_a_command_that_makes_something_else_leaves_nothing(
     runner: SandboxRunner, root: Path, gaps: UnvouchedSettings, tmp_path: Path
 ) -> None:
-    result = await runner.run_approved_text("echo x > y; echo x > .env; rm .env")
+    result = await runner.run_text("echo x > y; echo x > .env; rm .env")
     assert (result.stderr, gaps.filled()) == ("", [])
     assert os.listdir(root) == ["y"]
     assert os.listdir(tmp_path / "state" / "gaps") == []
@@ -81,7 +81,7 @@ async def test_what_a_stopped_command_made_is_in_doubt(
     runner: SandboxRunner, root: Path, gaps: UnvouchedSettings
 ) -> None:
     text = "echo x > .env; exec cat /dev/zero"
-    result = await runner.run_approved_text(text, output_bytes=1_000)
+    result = await runner.run_text(text, output_bytes=1_000)
     assert result.stopped == "output"
     assert gaps.filled() == [str(root / ".env")]
 
@@ -105,5 +105,5 @@ async def test_nothing_runs_when_it_cannot_be_noted(
 ) -> None:
     (tmp_path / "state").write_text("in the way")
     with pytest.raises(StorageError):
-        await runner.run_approved_text("echo x > y")
+        await runner.run_text("echo x > y")
     assert os.listdir(root) == []

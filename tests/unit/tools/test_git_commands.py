@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shlex
 import subprocess
@@ -184,8 +185,8 @@ async def test_a_line_that_a_person_approved_runs_as_it_is(tmp_path):
     prepared = await asyncio.to_thread(Prepared, tmp_path, case)
     line = "git -c user.name=a -c user.email=a@example.org commit -am x"
     runner = SandboxRunner(Workspace(tmp_path), SandboxOptions(level="landlock"))
-    approved = SandboxedCommands(runner, is_approved=lambda _text: True)
-    await approved.run(Command(text=line, directory="work"))
+    approved = Command(text=line, directory="work", passed_by="person")
+    await SandboxedCommands(runner).run(approved)
     await runner.aclose()
     assert prepared.mark.exists()
 
@@ -204,4 +205,52 @@ def test_git_behind_another_program_gets_the_same_environment():
     variables = dict(first.assignments)
     assert first.argv == ("timeout", "5", "git", "status")
     assert "filter.x.clean" in variables.values()
-    assert second.assignments == ()
+    assert dict(second.assignments) == variables
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_no_configuration_runs_a_program_of_git_in_a_script(case, tmp_path):
+    held = Prepared(tmp_path, case)
+    names = held.run(LIST_SETTINGS, dict(git_environment())).split("\0")
+    held.run(("bash", "-c", case["command"]), dict(git_environment(names, is_looking=False)))
+    assert not held.mark.exists()
+
+
+HIDDEN_GIT = [
+    "git -C work status",
+    "git --git-dir=work/.git --work-tree work status",
+    "git --git-dir work/.git --work-tree work diff",
+    "env git -C work diff",
+    "sh -c 'cd work && git status'",
+    "for x in 1; do (cd work; git status); done",
+    "d=1; GIT_DIR=work/.git GIT_WORK_TREE=work git diff",
+    "pushd work; git diff; popd",
+    'git -C "work" diff | cat; echo $HOME',
+]
+
+
+KINDS = itertools.cycle(["filter-clean", "external-diff-of-a-driver", "fsmonitor", "external-diff"])
+
+
+@pytest.mark.parametrize(("line", "kind"), zip(HIDDEN_GIT, KINDS, strict=False))
+async def test_git_is_found_wherever_a_line_hides_it(line, kind, tmp_path):
+    case = next(one for one in CASES if one["id"] == kind)
+    prepared = await asyncio.to_thread(Prepared, tmp_path, case)
+    runner = SandboxRunner(Workspace(tmp_path), SandboxOptions(level="landlock"))
+    commands = SandboxedCommands(runner, passes_unread=True)
+    for passed_by in ("rules", "sandbox"):
+        await commands.run(Command(text=line, passed_by=passed_by))
+    await runner.aclose()
+    assert not prepared.mark.exists()
+
+
+async def test_git_that_a_program_of_the_workspace_starts_runs_nothing_of_the_repository(tmp_path):
+    case = next(one for one in CASES if one["id"] == "filter-clean")
+    prepared = await asyncio.to_thread(Prepared, tmp_path, case)
+    (prepared.root / "check").write_text("#!/bin/sh\ngit status\n")
+    (prepared.root / "check").chmod(0o755)
+    runner = SandboxRunner(Workspace(tmp_path), SandboxOptions(level="landlock"))
+    result = await SandboxedCommands(runner).run(Command(text="./check", directory="work"))
+    await runner.aclose()
+    assert "modified:   file" in result.stdout
+    assert not prepared.mark.exists()

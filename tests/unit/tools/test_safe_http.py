@@ -17,7 +17,7 @@ from holdfast.tools.services import HttpRequest
 CORPUS = yaml.safe_load((Path(__file__).parents[2] / "corpora/ssrf.yaml").read_text())
 LOCAL = NetworkRules(
     allow_net=True,
-    allowed_hosts=("*",),
+    allowed_hosts=("*:*",),
     blocked_hosts=("evil.test",),
     private_networks=("127.0.0.0/8",),
 )
@@ -309,7 +309,7 @@ async def test_host_is_asked_no_more_often_than_its_rate(server):
     clock = FakeClock()
     rules = NetworkRules(
         allow_net=True,
-        allowed_hosts=("*",),
+        allowed_hosts=("*:*",),
         private_networks=("127.0.0.0/8",),
         per_minute=2,
         host_rates=(("*.fast.test", 100),),

@@ -32,17 +32,36 @@ async def test_what_cannot_be_read_needs_a_person(runner):
 
 
 async def test_an_approved_text_runs_as_it_is(runner):
-    approved = "echo $((1 + 1))"
-    commands = SandboxedCommands(runner, is_approved=lambda text: text == approved)
-    assert (await commands.run(Command(text=approved))).stdout == "2\n"
-    with pytest.raises(PermissionDenied):
-        await commands.run(Command(text=approved + " "))
+    approved = Command(text="echo $((1 + 1))", passed_by="person")
+    assert (await SandboxedCommands(runner).run(approved)).stdout == "2\n"
 
 
 async def test_what_is_not_what_it_looks_like_never_runs(runner):
-    commands = SandboxedCommands(runner, is_approved=lambda _text: True)
-    with pytest.raises(PermissionDenied):
-        await commands.run(Command(text="ls \u202etxt"))
+    commands = SandboxedCommands(runner, passes_unread=True)
+    for passed_by in ("rules", "sandbox", "person"):
+        with pytest.raises(PermissionDenied):
+            await commands.run(Command(text="ls \u202etxt", passed_by=passed_by))
+
+
+async def test_what_passed_by_the_sandbox_needs_one_that_is_a_boundary(tmp_path):
+    weak = SandboxOptions(level="landlock", with_namespaces=False)
+    for options, is_boundary in ((weak, False), (SandboxOptions(level="landlock"), True)):
+        runner = SandboxRunner(Workspace(tmp_path), options)
+        assert await runner.is_boundary() is is_boundary
+        script = Command(text="for x in 1 2; do echo $x; done; exit 3", passed_by="sandbox")
+        if is_boundary:
+            result = await SandboxedCommands(runner).run(script)
+            assert (result.stdout, result.exit_code) == ("1\n2\n", 3)
+        else:
+            with pytest.raises(PermissionDenied):
+                await SandboxedCommands(runner).run(script)
+        await runner.aclose()
+
+
+async def test_a_sandbox_that_does_not_start_is_no_boundary(tmp_path):
+    runner = SandboxRunner(Workspace(tmp_path), SandboxOptions(level="bubblewrap", profile="full"))
+    assert not await runner.is_boundary()
+    await runner.aclose()
 
 
 async def test_a_program_that_sees_no_workspace_needs_a_place_to_run(runner):

@@ -1,6 +1,6 @@
 """Blobs in a bucket: S3 and what speaks like it, Google Cloud Storage, Azure.
 
-Up to eight megabytes go up in one request. What is larger goes up in parts (multipart) under
+Up to six megabytes go up in one request. What is larger goes up in parts (multipart) under
 `incoming/`, is complete there or not at all, and is then copied to its key by the bucket
 itself, because the key is the hash of a content that is known only at its end.
 """
@@ -19,8 +19,8 @@ from holdfast.errors import MissingExtra, StorageError, StorageReadOnly, Storage
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-PART_BYTES = 8 * 1024 * 1024
-"""How much a part has, and how much goes up without parts. 10,000 parts are 80 GB."""
+PART_BYTES = 6 * 1024 * 1024
+"""How much a part has, and how much goes up without parts. 10,000 parts are 60 GB."""
 _PARTS_AT_ONCE = 2
 _PIECES_WAITING = 2
 _PIECE = 1024 * 1024

@@ -184,8 +184,11 @@ def _explained(place: str) -> Iterator[None]:
 
 
 def _client_options(endpoint: str) -> dict[str, object]:
+    # A bucket takes its time to join the parts of a large file, or to copy it; the usual 30
+    # seconds of the client are also all that a download as a whole would get.
+    options: dict[str, object] = {"timeout": "15 minutes", "connect_timeout": "10 seconds"}
     # Without TLS only where the operator wrote an address without it.
-    return {"allow_http": True} if endpoint.startswith("http://") else {}
+    return {**options, "allow_http": True} if endpoint.startswith("http://") else options
 
 
 FILES = BlobStoreKind(open=_open_files, place=_file_place)

@@ -6,7 +6,10 @@ from holdfast.operations import Mode, Surface, audit
 
 
 class AuditNamespace(Surface[Mode]):
-    """The hash chains."""
+    """The audit trail and the hash chains."""
 
     verify = audit.verify
     heads = audit.heads
+    anchor = audit.anchor
+    list = audit.list_
+    verify_trail = audit.verify_trail

@@ -9,6 +9,7 @@ class PolicyNamespace(Surface[Mode]):
     """The operator's policies."""
 
     store = policies.store
+    status = policies.status
     get = policies.get
     validate = policies.validate
     explain = policies.explain

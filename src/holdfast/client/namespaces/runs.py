@@ -32,3 +32,4 @@ class RunNamespace(Surface[Mode]):
     orchestrator = runs.orchestrator
     execute_request = runs.execute_request
     turns = runs.turns
+    trace = runs.trace

@@ -19,6 +19,7 @@ class SessionNamespace(Surface[Mode]):
     delete = sessions.delete
     fork = sessions.fork
     revert = sessions.revert
+    undo = sessions.undo
     lines = sessions.lines
     export = sessions.export
     load = sessions.load

@@ -6,6 +6,7 @@ from holdfast.operations import Mode, Surface, usage
 
 
 class UsageNamespace(Surface[Mode]):
-    """Tokens and dollars."""
+    """Tokens and dollars; metrics of the work."""
 
     get = usage.get
+    metrics = usage.metrics

@@ -17,6 +17,8 @@ import threading
 import weakref
 from pathlib import Path
 
+from holdfast.journal.stores._forks import tell_after_fork
+
 _HAS_LOCKS = sys.platform == "linux" and sys.maxsize > 2**32 and hasattr(fcntl, "F_OFD_SETLK")
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
@@ -32,6 +34,7 @@ class OwnerLocks:
         self._held: dict[str, str] = {}
         self._file = -1
         self._closing: weakref.finalize[..., OwnerLocks] | None = None
+        tell_after_fork(self)
 
     def hold(self, owner: str) -> str:
         """Lock the owner's byte and return which file that is in; empty where it cannot be.
@@ -56,6 +59,12 @@ class OwnerLocks:
             if self._closing is not None:
                 self._closing()
                 self._closing, self._file = None, -1
+
+    def leave_to_parent(self) -> None:
+        """Close the descriptor in a forked child, which would keep the locks of a dead parent."""
+        # One that another thread held when the process was forked is never given back.
+        self._guard = threading.Lock()
+        self.close()
 
     def is_dead(self, owner: str, lock: str) -> bool:
         """Say whether an owner that has locked its byte in this file is proved dead.

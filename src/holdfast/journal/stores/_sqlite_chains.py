@@ -31,16 +31,26 @@ from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, blob
 INLINE, BLOB, REDACTED = 0, 1, 2
 MOST_AT_ONCE = 16
 """So many events are written with one statement."""
-_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = (
+    "seq, stream, session_seq, kind, version, time, run_id, agent_path, correlation_id, "
+    "causation_id, epoch, digest, hash, placement, payload, place"
+)
+_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# The database chooses the numbers, behind the last one of this moment.
+_NUMBERED_VALUES = _VALUES[:-2] + "? + (SELECT max(seq) FROM events))"
 # A stream that is not as the writer knows it is none, and refuses the statement.
-_FENCED_VALUES = (
-    "(?, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?), "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FENCED_VALUES = _NUMBERED_VALUES.replace(
+    "?, ?", "?, (SELECT stream FROM streams WHERE stream = ? AND epoch = ? AND rows_from = ?)", 1
 )
 _INSERT = [
-    f"INSERT INTO events VALUES {', '.join([_VALUES] * count)}" for count in range(MOST_AT_ONCE + 1)
+    f"INSERT INTO events ({_COLUMNS}) VALUES {', '.join([_VALUES] * count)}"
+    for count in range(MOST_AT_ONCE + 1)
 ]
-_INSERT_FENCED = [sql.replace(_VALUES, _FENCED_VALUES, 1) for sql in _INSERT]
+_INSERT_FENCED = [
+    f"INSERT INTO events ({_COLUMNS}) VALUES "
+    + ", ".join([_FENCED_VALUES, *[_NUMBERED_VALUES] * (count - 1)])
+    for count in range(MOST_AT_ONCE + 1)
+]
 _INSERT_BLOB = "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT DO NOTHING"
 EVENTS = """
 SELECT e.seq, s.session_id, CAST(e.session_seq AS INT), CAST(e.kind AS TEXT),
@@ -103,7 +113,7 @@ def build_insertion(
     empty stream: either violates a constraint, and nothing is stored.
     """
     values: list[Any] = []
-    for event in events:
+    for number, event in enumerate(events, 1):
         is_large = len(event.payload) > BLOB_THRESHOLD and not event.is_redacted
         values += (
             event.seq if fence is None else None,
@@ -121,11 +131,17 @@ def build_insertion(
             _code(event.hash),
             REDACTED if event.is_redacted else BLOB if is_large else INLINE,
             None if is_large else blob(event.payload),
+            compute_place(event.hash, event.seq if fence is None else number),
         )
     if fence is None:
         return _INSERT[len(events)], values
     values[1:2] = stream, *fence
     return _INSERT_FENCED[len(events)], values
+
+
+def compute_place(hash_: str, seq: int) -> int:
+    """Return what binds a store-wide number to the event that has it."""
+    return int(hash_[:8], 16) + seq
 
 
 def read_events(connection: sqlite3.Connection, sql: str, values: list[Any]) -> list[Event]:

@@ -19,7 +19,7 @@ from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.journal.projection import AnyProjection
 from holdfast.journal.store import Finding
 from holdfast.journal.stores import _sqlite_file as file
-from holdfast.journal.stores._sqlite_chains import EVENTS, read_events
+from holdfast.journal.stores._sqlite_chains import EVENTS, compute_place, read_events
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows
 
 _MOST_PROBLEMS = 20
@@ -38,6 +38,10 @@ _LOST_STREAMS = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT stream 
 _EPOCHS = """
 SELECT s.session_id FROM streams s
 WHERE s.epoch < (SELECT max(e.epoch) FROM events e WHERE e.stream = s.stream)
+"""
+_PLACES = """
+SELECT seq, stream, CAST(session_seq AS INT), hex(substr(CAST(hash AS BLOB), 1, 4)), place
+FROM events ORDER BY seq
 """
 
 
@@ -80,6 +84,24 @@ def examine_file(connection: sqlite3.Connection) -> list[Finding]:
         findings.append(_finding("", f"{lost} events belong to no session"))
     for (name,) in connection.execute(_EPOCHS):
         findings.append(_finding(name, "its epoch is lower than that of its events"))
+    return findings + _check_places(connection)
+
+
+def _check_places(connection: sqlite3.Connection) -> list[Finding]:
+    """Return the events whose store-wide number is not the one that they were given."""
+    names = dict(connection.execute("SELECT stream, session_id FROM streams"))
+    findings: list[Finding] = []
+    has_begun = False
+    for seq, stream, session_seq, code, place in connection.execute(_PLACES):
+        if place is None and not has_begun:
+            continue  # of an older version
+        has_begun = True
+        if not code or place != compute_place(code, seq):
+            problem = f"its store-wide number is not {seq}: numbers were changed or exchanged"
+            name = names.get(stream, SYSTEM_SESSION)
+            findings.append(Finding(session_id=name, session_seq=session_seq, problem=problem))
+            if len(findings) >= _MOST_FINDINGS:
+                break
     return findings
 
 

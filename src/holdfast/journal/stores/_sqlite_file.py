@@ -33,6 +33,15 @@ _LOG_BYTES = 16 * 1024 * 1024
 _preparing = threading.Lock()
 
 
+def _forget_lock() -> None:
+    """Make a lock anew in a forked child: the thread that may have held it is not there."""
+    global _preparing
+    _preparing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
 def prepare(path: Path, enter: Callable[[], None] = lambda: None) -> None:
     """Create the file, or check that it is ours and bring it to the newest schema.
 

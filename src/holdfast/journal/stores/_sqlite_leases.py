@@ -92,6 +92,8 @@ class SqliteLeases:
         self, connection: sqlite3.Connection, session_id: str, wish: LeaseWish, rows_from: int
     ) -> bool:
         """Give a session's lease to an owner, with the next epoch, unless somebody holds it."""
+        # Its byte may have been given up since it last renewed, with a store that was closed.
+        self.locks.hold(wish.owner)
         values = (*self._end(wish), rows_from, session_id)
         if connection.execute(_TAKE, values).rowcount:
             return True

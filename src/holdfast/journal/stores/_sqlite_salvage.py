@@ -19,9 +19,10 @@ from holdfast.errors import StorageDamaged
 from holdfast.journal.envelope import GENESIS, Event, digest_payload, hash_chain, make_header
 from holdfast.journal.store import Finding, MendReport
 from holdfast.journal.stores import _sqlite_file as file
-from holdfast.journal.stores._sqlite_chains import EVENTS, read_events
+from holdfast.journal.stores._sqlite_chains import EVENTS, compute_place, read_events
 
 _PAGE = f"{EVENTS} WHERE e.stream = ? AND e.session_seq > ? ORDER BY e.session_seq LIMIT 1000"
+_PLACES = "SELECT seq, hex(substr(CAST(hash AS BLOB), 1, 4)), place FROM events"
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
@@ -54,6 +55,7 @@ def salvage(path: Path, clock: Clock) -> MendReport:
                 _copy_rows(damaged, sound, table)
             _name_streams(damaged, sound)
             lost = _cut_chains(sound)
+            _restore_places(sound)
             kept = sound.execute("SELECT count(*) FROM events").fetchone()[0]
             sessions = sound.execute("SELECT count(*) FROM streams").fetchone()[0]
     if not kept:
@@ -70,7 +72,10 @@ def salvage(path: Path, clock: Clock) -> MendReport:
 
 def _copy_rows(damaged: sqlite3.Connection, sound: sqlite3.Connection, table: str) -> None:
     """Copy what can be read of a table, from both of its ends up to where it is broken."""
-    columns = [row[1] for row in sound.execute(f"PRAGMA table_info({table})")]
+    info = f"PRAGMA table_info({table})"
+    # One that an older version wrote has fewer columns.
+    there = {row[1] for row in _rows(damaged, info)}
+    columns = [row[1] for row in sound.execute(info) if row[1] in there]
     listed = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"
@@ -127,6 +132,24 @@ def _cut_chains(sound: sqlite3.Connection) -> list[Finding]:
         problem = f"{orphans} events of sessions whose names are lost"
         lost.append(Finding(session_id="system", session_seq=0, problem=problem))
     return lost
+
+
+def _restore_places(sound: sqlite3.Connection) -> None:
+    """Give events the store-wide numbers back that they had, where those were exchanged."""
+    wrong = [
+        (seq, code, place)
+        for seq, code, place in sound.execute(_PLACES).fetchall()
+        if place is not None and place != compute_place(code, seq)
+    ]
+    for seq, _, _ in wrong:
+        sound.execute("UPDATE events SET seq = -seq WHERE seq = ?", (seq,))
+    for seq, code, place in wrong:
+        number = place - compute_place(code, 0)
+        is_taken = sound.execute("SELECT 1 FROM events WHERE seq = ?", (number,)).fetchone()
+        if number <= 0 or is_taken:
+            number = sound.execute("SELECT max(max(seq), ?) + 1 FROM events", (seq,)).fetchone()[0]
+        values = (number, compute_place(code, number), -seq)
+        sound.execute("UPDATE events SET seq = ?, place = ? WHERE seq = ?", values)
 
 
 def _count_good(sound: sqlite3.Connection, stream: int) -> int:

@@ -25,6 +25,7 @@ from holdfast.journal.store import (
     check_restored,
 )
 from holdfast.journal.stores import _sqlite_file as file
+from holdfast.journal.stores._forks import tell_after_fork
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_at_rest import SqliteAtRest
 from holdfast.journal.stores._sqlite_chains import (
@@ -56,6 +57,8 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 
 _FILE = "journal.db"
 _LARGEST_INT = 2**63 - 1
+_left_behind: list[object] = []
+"""Connections of the process from which this one was forked, kept so that none is closed here."""
 _ALL_WRITTEN = """
 UPDATE streams SET rows_from = 1 +
        coalesce((SELECT max(session_seq) FROM events WHERE stream = streams.stream), 0)
@@ -90,6 +93,7 @@ class SqliteStore:
         self._chains = KnownChains()
         self._leases = SqliteLeases(self.path, clock)
         self._appender = Appender(self._tables, self._chains, self._leases)
+        tell_after_fork(self)
 
     async def open(self) -> None:
         """Open the file, creating it (mode 0600) or migrating it where needed.
@@ -102,14 +106,24 @@ class SqliteStore:
             StorageReadOnly: the place cannot be written.
         """
         await asyncio.to_thread(self._prepare)
-        self._writer = GroupCommit(
-            file.connect(self.path),
-            str(self.path),
-            always_synced=self._durability == "power",
-            on_rollback=self._chains.forget,
-            clock=self._clock,
-        )
-        self._reader = Reader(self.path, self._writer)
+        try:
+            self._writer = GroupCommit(
+                file.connect(self.path),
+                str(self.path),
+                always_synced=self._durability == "power",
+                on_rollback=self._chains.forget,
+                clock=self._clock,
+            )
+            self._reader = Reader(self.path, self._writer)
+        except BaseException:
+            await self._give_up_opening()
+            raise
+
+    async def _give_up_opening(self) -> None:
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+        self._guard.abandon()
 
     async def close(self) -> None:
         """Commit what was accepted, then close all connections."""
@@ -121,6 +135,15 @@ class SqliteStore:
             await reader.close()
             await asyncio.to_thread(self._guard.leave)
         self._leases.locks.close()
+
+    def leave_to_parent(self) -> None:
+        """Be closed in a forked child: connections must not be used, or closed, by two processes.
+
+        Nothing that the parent has accepted is lost, for it goes on with them.
+        """
+        if self._writer is not None:
+            _left_behind.append((self._writer, self._reader))
+        self._writer = self._reader = None
 
     async def append(self, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch and its rows in one transaction; see `Store.append`."""

@@ -50,6 +50,8 @@ class CallDelegation:
         the caller that is to be refused one call only is refused it.
         """
         session = await self._children.sessions.get_session(context.session_id)
+        # What the application handed to the caller's run is there for those below it.
+        request = msgspec.structs.replace(request, deps=context.deps)
         child = self._make_child(context, request, session)
         result = await self._children.admit(child) or await self._children.run(child)
         if result.was_stopped:
@@ -68,7 +70,7 @@ class CallDelegation:
         self.register_transform(transform)
         children = self._children
         session = await children.sessions.get_session(context.session_id)
-        request = RunRequest(agent=agent, message=message)
+        request = RunRequest(agent=agent, message=message, deps=context.deps)
         if await children.turns.find(derive_id("run", context.idempotency_key)) is None:
             given = HandoffInput(
                 message=message,
@@ -76,7 +78,9 @@ class CallDelegation:
                 state=await self._state_of(context, session),
             )
             parcel = transform.apply(given)
-            request = RunRequest(agent=agent, message=parcel.text, state=parcel.state)
+            request = RunRequest(
+                agent=agent, message=parcel.text, state=parcel.state, deps=context.deps
+            )
             facts = await self._carry_over(context, parcel.state)
             fact = HandedOff(
                 call_id=context.call_id,

@@ -16,16 +16,18 @@ import msgspec
 from holdfast.agents import STATE_KEY, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import AgentTimeout, AlreadyExists, HoldfastError, NotFound
+from holdfast.hooks import Emitter, Silence, Where
 from holdfast.journal import Payload
 from holdfast.orchestration.delegation.limits import Census, DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget
 from holdfast.runs import LINEAGE_KEY, Lineage, read_lineage
 from holdfast.sessions import NewSession, Session, SessionManager, make_new_session
-from holdfast.turns import TurnQueue
+from holdfast.turns import TurnQueue, is_machine_fault
 
 STOP_GRACE_S = 10.0
 """How long a child that was told to stop may take to do so."""
 _TITLE = 60
+_TOLD_CHARS = 200
 _TOO_LONG = "it took longer than "
 
 _left_behind: set[asyncio.Task[AgentResult]] = set()
@@ -73,8 +75,13 @@ class Children:
         *,
         limits: DelegationLimits | None = None,
         census: Census | None = None,
+        bus: Emitter | None = None,
     ) -> None:
-        """Let this host carry out runs in these sessions, within these limits."""
+        """Let this host carry out runs in these sessions, within these limits.
+
+        Subscribers of `bus` hear when each begins and ends.
+        """
+        self._bus: Emitter = bus or Silence()
         self.host = host
         self.sessions = sessions
         self.turns = turns
@@ -107,12 +114,45 @@ class Children:
         """Run a child to its end, or to where it parks, and return its result.
 
         A failure is a result too. A caller that is cancelled takes the child with it.
+
+        Raises:
+            RunInterrupted: the machine failed, which says nothing about the work: the caller's run
+                rests as well, and goes on with the child's when it is resumed.
         """
+        self._tell(child, "started")
+        status = "cancelled"
+        try:
+            result = await self._run_to_end(child)
+            status = result.status
+        finally:
+            if status != "parked":
+                self._tell(child, status)
+        return result
+
+    def _tell(self, child: ChildRequest, status: str) -> None:
+        """Let subscribers know of a task: started, completed, failed or cancelled."""
+        name = f"task.{status}"
+        if self._bus.wants(name):
+            above = child.above
+            data: JsonObject = {
+                "agent": child.name,
+                "run_id": child.run_id,
+                "parent_run_id": above.run_id,
+                "task": child.request.message[:_TOLD_CHARS],
+            }
+            where = Where(
+                session_id=above.session_id, run_id=above.run_id, agent_path="/".join(above.path)
+            )
+            self._bus.emit(name, data, where=where)
+
+    async def _run_to_end(self, child: ChildRequest) -> AgentResult:
         try:
             return await self._run_in_time(child, await self._complete(child))
-        except HoldfastError as error:
-            return make_failed(child, error)
-        except Exception as error:  # noqa: BLE001 - others' code, such as a wrapper's, may fail
+        except Exception as error:
+            if is_machine_fault(error):
+                raise
+            if isinstance(error, HoldfastError):
+                return make_failed(child, error)
             detail = f"{type(error).__name__}: {error}"
             return make_failed(child, HoldfastError(detail=detail))
 

@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast.agents import Agent, AgentResult, RunExecutor, RunRequest
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import UsageError
+from holdfast.errors import RunInterrupted, UsageError
+from holdfast.hooks import Emitter
 from holdfast.ids import make_id
 from holdfast.orchestration.delegation.child import Children, ChildRequest, make_pattern_session
 from holdfast.orchestration.delegation.limits import DelegationLimits
@@ -51,7 +52,7 @@ class AgentOrchestrator:
     finished results and go on with what a crash interrupted; nothing is done twice.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what all of its children share
         self,
         host: RunExecutor,
         sessions: SessionManager,
@@ -62,6 +63,7 @@ class AgentOrchestrator:
         limits: DelegationLimits | None = None,
         budget: Budget = NO_BUDGET,
         on_ask: OnAsk = "deny",
+        bus: Emitter | None = None,
     ) -> None:
         """Let this host carry out runs in these sessions.
 
@@ -69,7 +71,7 @@ class AgentOrchestrator:
         lacks. Without one, the session's rules alone stand above them. All children together
         spend at most `budget`. `on_ask` says what becomes of calls that no approver answers.
         """
-        self._children = Children(host, sessions, turns, limits=limits)
+        self._children = Children(host, sessions, turns, limits=limits, bus=bus)
         self._sessions = sessions
         self.run_id = run_id or make_id("orc")
         self._agent = agent
@@ -125,6 +127,7 @@ class AgentOrchestrator:
 
         Raises:
             NotFound: there is no session `session_id`.
+            RunInterrupted: the machine failed in one of them; the others have ended.
         """
         session = await self._sessions.get_session(session_id)
         common = self._find_common(self._agent, session)
@@ -132,13 +135,21 @@ class AgentOrchestrator:
         results = [await self._children.admit(child) for child in children]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
 
+        interrupted: list[RunInterrupted] = []
+
         async def work() -> None:
             for place in waiting:
-                results[place] = await self._children.run(children[place])
+                try:
+                    results[place] = await self._children.run(children[place])
+                except RunInterrupted as error:
+                    # The others finish first: what is cancelled could not go on later.
+                    interrupted.append(error)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.limits.parallel, len(children))):
                 group.create_task(work())
+        if interrupted:
+            raise interrupted[0]
         return [result for result in results if result is not None]
 
     # --- inside -----------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents import WAITING_FOR_MODEL, Agent, Listener
+from holdfast.agents import WAITING_FOR_MCP, WAITING_FOR_MODEL, Agent, Listener
 from holdfast.canonical import JsonObject, digest
 from holdfast.errors import (
     BudgetExceeded,
@@ -28,6 +28,7 @@ from holdfast.errors import (
     GoalNotReached,
     HoldfastError,
     LLMAuthError,
+    RunInterrupted,
     StorageError,
 )
 from holdfast.journal import Event, Payload, decode_payload
@@ -54,6 +55,7 @@ from holdfast.orchestration.loop.events import (
     StepStarted,
     StepWorked,
 )
+from holdfast.orchestration.loop.lost_servers import find_lost_server
 from holdfast.orchestration.loop.options import LoopSetup, StepEvidence
 from holdfast.orchestration.loop.plan import DraftPlan, Plan, PlannedStep, find_problems, to_plan
 from holdfast.orchestration.loop.report import LoopOutcome, LoopReport, make_report
@@ -203,8 +205,8 @@ class LoopDriver:
             return await self._finish("budget", str(error), error.to_dict())
         except _Waits as waits:
             return TurnParked(reason=str(waits))
-        except (Conflict, Damaged, StorageError):
-            raise  # the records themselves: nothing can be reported now
+        except (Conflict, Damaged, StorageError, RunInterrupted):
+            raise  # the records themselves, or the machine: nothing can be reported now
         except HoldfastError as error:
             return await self._finish("failed", str(error), error.to_dict())
         return await self._finish("done")
@@ -309,7 +311,7 @@ class LoopDriver:
         state = self._state
         assert state.plan is not None
         running: dict[asyncio.Task[None], str] = {}
-        waits: _Waits | None = None
+        waits: _Waits | RunInterrupted | None = None
         try:
             while True:
                 if not state.replan_reason and waits is None:
@@ -324,7 +326,7 @@ class LoopDriver:
                     del running[task]
                     try:
                         task.result()
-                    except _Waits as found:
+                    except (_Waits, RunInterrupted) as found:
                         # What does not wait is finished first, so that it is not lost.
                         waits = found
         finally:
@@ -341,6 +343,8 @@ class LoopDriver:
             if attempt.failure == "":
                 await self._note(StepEnded(step_id=step.step.id, status="done"))
                 return
+            if await self._was_cut_off(step, attempt):
+                continue
             verdict = attempt.reviewed.verdict if attempt.reviewed is not None else "retry"
             if verdict == "give_up":
                 await self._fail(step, "gave_up", attempt.failure)
@@ -356,17 +360,41 @@ class LoopDriver:
         """Say whether a step gets no further attempt, and note what happens instead."""
         limits = self._state.limits
         is_stalled = step.is_stalled
-        if not is_stalled and len(step.attempts) < limits.max_attempts:
+        if not is_stalled and step.spent < limits.max_attempts:
             return False
         why = (
             f"Nothing changed from attempt {len(step.attempts) - 1} to {len(step.attempts)}."
             if is_stalled
-            else f"It was not good enough after {len(step.attempts)} attempts."
+            else f"It was not good enough after {step.spent} attempts."
         )
         reason = f"{why}\n{attempt.failure}"
         if self._state.revision >= limits.max_replans:
             await self._fail(step, "stalled" if is_stalled else "retries", reason)
         await self._note(StepEnded(step_id=step.step.id, status="replan", reason=reason))
+        return True
+
+    async def _was_cut_off(self, step: StepState, attempt: StepAttempt) -> bool:
+        """Say whether an attempt failed while an MCP server was out; it then does not count.
+
+        The next attempt comes after a wait; after `model_wait_s` of waits the loop parks.
+        """
+        if not attempt.is_excused:
+            journal = self._services.sessions.journal
+            reason = await find_lost_server(journal, attempt.started.run_id)
+            if not reason:
+                return False
+            tries = 1 + sum(one.is_excused for one in step.attempts)
+            waits = [min(_FIRST_WAIT_S * 2**n, _LONGEST_WAIT_S) for n in range(tries)]
+            is_over = sum(waits) > self._state.limits.model_wait_s
+            at = 0.0 if is_over else self._clock.now() + waits[-1]
+            await self._note(
+                LoopWaited(
+                    role="mcp", step_id=step.step.id, reason=reason, next_try=at, tries=tries
+                )
+            )
+            if is_over:
+                raise _Waits(f"{WAITING_FOR_MCP}: step {step.step.id}: {reason}")
+            await asyncio.sleep(waits[-1])
         return True
 
     async def _fail(self, step: StepState, outcome: LoopOutcome, reason: str) -> None:

@@ -15,6 +15,7 @@ from holdfast.orchestration.loop.events import (
     FileDelta,
     LoopBegan,
     LoopReported,
+    LoopWaited,
     PlanCreated,
     PlanRefused,
     PlanRevised,
@@ -40,6 +41,8 @@ class StepAttempt:
     worked: StepWorked | None = None
     checked: StepChecked | None = None
     reviewed: StepReviewed | None = None
+    is_excused: bool = False
+    """Whether a server was out that it needed: then it does not count."""
 
     @property
     def failure(self) -> str:
@@ -75,6 +78,11 @@ class StepState:
     reason: str = ""
 
     @property
+    def spent(self) -> int:
+        """How many attempts count."""
+        return sum(not attempt.is_excused for attempt in self.attempts)
+
+    @property
     def is_stalled(self) -> bool:
         """Say whether the last two attempts came to the same end: another one would as well.
 
@@ -83,7 +91,7 @@ class StepState:
         if len(self.attempts) < 2:
             return False
         before, last = self.attempts[-2:]
-        if not last.failure:
+        if not last.failure or before.is_excused or last.is_excused:
             return False
         if before.signature == last.signature:
             return True
@@ -149,6 +157,9 @@ class LoopState:
                 self._take(plan, session_id)
             case LoopReported(report=report):
                 self.report = report
+            case LoopWaited(role="mcp", step_id=step_id):
+                if step_id in self.steps and self.steps[step_id].attempts:
+                    self.steps[step_id].attempts[-1].is_excused = True
             case StepStarted() | StepWorked() | StepChecked() | StepReviewed() | StepEnded():
                 self._apply_step(fact)
 

@@ -20,6 +20,7 @@ from holdfast.errors import (
     Damaged,
     HoldfastError,
     Refused,
+    RunInterrupted,
     StepFailed,
     StorageError,
     ToolError,
@@ -34,6 +35,8 @@ from holdfast.hooks import (
     WorkflowCheckpointReached,
     WorkflowComplete,
     WorkflowError,
+    WorkflowRollback,
+    WorkflowStageTransition,
 )
 from holdfast.journal import Payload
 from holdfast.orchestration.workflows import events as facts
@@ -70,8 +73,9 @@ LARGEST_OUTPUT: Final = 1024 * 1024
 Listener: TypeAlias = Callable[[Payload], None]
 """Hears every fact of a workflow once it is kept."""
 
-# What concerns the records and not the step: the run stops, nothing is decided about it.
-_NOT_THE_STEP = (Conflict, Damaged, StorageError)
+# What concerns the records or the machine, not the step: the run stops, nothing is decided about
+# it.
+_NOT_THE_STEP = (Conflict, Damaged, StorageError, RunInterrupted)
 _GRACE_S = 0.5
 _CANCELLED = "The run was cancelled."
 _NOT_MADE = "The workflow went on, or ended, without this call."
@@ -408,6 +412,7 @@ class WorkflowTurn:
                     )
                 )
                 await self._tell_error(path, error.to_dict(), "retry")
+                await self._tell_rollback(path, number, error.to_dict())
             await self._wait_until(at)
             number += 1
 
@@ -493,11 +498,23 @@ class WorkflowTurn:
         self, path: str, frame: _Frame, *, is_checkpoint: bool = True
     ) -> WorkflowStepState:
         state = self._record.states[path]
-        if self._hooks.has(WorkflowAfterStage, WorkflowCheckpointReached):
+        if self._hooks.has(WorkflowAfterStage, WorkflowCheckpointReached, WorkflowStageTransition):
             name = self._definition.name
             await self._hooks.notify(
                 WorkflowAfterStage(workflow=name, stage=path, status=state.status, **self._ids)
             )
+            if self._is_outermost(path):
+                states = self._record.states
+                left = [one.id for one in self._definition.steps if one.id not in states]
+                await self._hooks.notify(
+                    WorkflowStageTransition(
+                        workflow=name,
+                        stage=path,
+                        status=state.status,
+                        following=tuple(left),
+                        **self._ids,
+                    )
+                )
             if is_checkpoint and self._is_outermost(path):
                 done, total = self._record.done, len(self._definition.steps)
                 await self._hooks.notify(
@@ -512,6 +529,15 @@ class WorkflowTurn:
             await self._hooks.notify(
                 WorkflowError(
                     workflow=self._definition.name, stage=path, error=error, then=then, **self._ids
+                )
+            )
+
+    async def _tell_rollback(self, path: str, attempt: int, error: JsonObject) -> None:
+        if self._hooks.has(WorkflowRollback):
+            name = self._definition.name
+            await self._hooks.notify(
+                WorkflowRollback(
+                    workflow=name, stage=path, attempt=attempt, error=error, **self._ids
                 )
             )
 

@@ -206,7 +206,11 @@ class _Reading:
         children = list(node.children)
         fd = -1
         if children and children[0].type == "file_descriptor":
-            fd = int(children.pop(0).text or b"-1")
+            # What names it is not always a number: `x-1>` and `{name}>` are read as one too.
+            named = (children.pop(0).text or b"").decode()
+            if not (named.isascii() and named.isdigit() and len(named) < 4):
+                raise _Unparsed("it redirects a descriptor that is no plain number")
+            fd = int(named)
         if len(children) != 2:
             raise _Unparsed("it has a redirection that is not plain")
         operator, target = children[0].type, format_literal(children[1])

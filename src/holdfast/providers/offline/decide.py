@@ -25,7 +25,7 @@ from holdfast.providers.offline.instance import (
     is_verdict_schema,
 )
 from holdfast.providers.offline.intent import GoalIntent, read_intent
-from holdfast.providers.offline.loop import plan_workspace_steps, review
+from holdfast.providers.offline.loop import DESCRIBE, plan_workspace_steps, review
 from holdfast.providers.offline.outline import is_known_work
 from holdfast.providers.offline.planner import choose_next_look, plan_steps, plan_text
 from holdfast.providers.offline.sums import choose_next_sum_move
@@ -246,8 +246,7 @@ def _plan_steps(
             PlanStep("List the files", "List the files of this workspace.", "list"),
             PlanStep(
                 "Describe the workspace",
-                "Describe this workspace: read the files that tell about it, search for entry "
-                "points, and summarise.",
+                DESCRIBE,
                 "read",
             ),
         )

@@ -21,15 +21,38 @@ _NOISE = compile_on_use(
 _CUT = compile_on_use(
     r"truncated|\bmore (?:files|entries|results)\b|^\(the first \d+ |^…|^\.\.\.|/…$", re.I | re.M
 )
+_TOTAL = compile_on_use(r"^\(in all (?:more than )?(\d{1,9}) files: (.*)\)$", re.M)
+_TOPS = compile_on_use(r"^\(by directory: (.*)\)$", re.M)
 _SIZE = compile_on_use(r"\s+(?:\(?\d[\d.,]*\s?(?:[kMG]i?)?B?(?:ytes)?\)?|\[\d+\])$")
 
 
 class Listing(NamedTuple):
-    """Files and directories by path relative to what was listed; `is_cut`: there is more."""
+    """Files and directories by path relative to what was listed; `is_cut`: there is more.
+
+    Where a cut listing says how many files there are in all, `total`, `endings` and `tops` do.
+    """
 
     files: tuple[str, ...]
     directories: tuple[str, ...]
     is_cut: bool
+    total: int = 0
+    endings: tuple[tuple[str, int], ...] = ()
+    tops: tuple[tuple[str, int], ...] = ()
+
+    def move_below(self, path: str) -> Listing:
+        """Return the listing with its paths as they are from above the directory listed."""
+        prefix = path.strip("/").removeprefix("./").strip(".")
+        if not prefix:
+            return self
+
+        def put_below(name: str) -> str:
+            is_there = name == prefix or name.startswith(f"{prefix}/")
+            return name if is_there else f"{prefix}/{name}"
+
+        return self._replace(
+            files=tuple([put_below(name) for name in self.files]),
+            directories=tuple([put_below(name) for name in self.directories]),
+        )
 
 
 def read_listing(output: str) -> Listing:
@@ -46,7 +69,22 @@ def read_listing(output: str) -> Listing:
         if line.strip() and not _NOISE.search(line[:_MAX_LINE].strip())
     ]
     entries = _without_root([entry for entry in entries if entry[1].strip("/. ")])
-    return _assemble(entries, is_cut)
+    listing = _assemble(entries, is_cut)
+    total = _TOTAL.search(text)
+    if total is None:
+        return listing
+    tops = _TOPS.search(text)
+    return listing._replace(
+        total=int(total[1]),
+        endings=_read_counts(total[2]),
+        tops=_read_counts(tops[1]) if tops is not None else (),
+    )
+
+
+def _read_counts(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `.py 12, .md 3`."""
+    pairs = [part.strip().rpartition(" ") for part in text.split(", ")]
+    return tuple([(name, int(count)) for name, _, count in pairs if count.isdecimal()])
 
 
 def _make_entry(line: str) -> tuple[int, str]:

@@ -24,7 +24,12 @@ from holdfast.providers.offline.instance import NOTE
 from holdfast.providers.tokens import TokenCounter
 
 _INFO = ModelInfo(
-    provider="offline", model="offline", context_window=128_000, tool_mode="native", is_llm=False
+    inputs=("text",),
+    provider="offline",
+    model="offline",
+    context_window=128_000,
+    tool_mode="native",
+    is_llm=False,
 )
 
 

@@ -50,7 +50,12 @@ _NOTABLE = (
 )  # fmt: skip
 _NO_HITS = ("found ", "no match", "no line matches", "no files", "no results", "(")
 _PROSE = (".md", ".rst", ".txt", ".html", ".json")
+_BESIDE = {
+    "tests", "test", "benchmarks", "bench", "examples", "scripts", "tools", "docs", "docs_src",
+}  # fmt: skip
 _MAX_LISTED = 25
+_MAX_INNER = 6
+_MAX_ENTRIES = 8
 _MAX_HITS = 40
 _MAX_SHOWN = 60
 _MAX_LINE = 200
@@ -162,8 +167,11 @@ def _describe_project(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     name = next((fact.name for _, fact in facts if fact.name), "")
     if name:
         lines += [f"**{name}**", ""]
-    told = [(path, fact.about) for path, fact in facts if fact.about]
-    for path, about in told[:2]:
+    told: dict[str, str] = {}
+    for path, fact in facts:
+        if fact.about:
+            told.setdefault(fact.about, path)
+    for about, path in list(told.items())[:2]:
         lines += [f"`{_format_code(path)}` says:", "", f"> {about}", ""]
     parts = [part for _, fact in facts for part in fact.parts if "section" not in part]
     if parts:
@@ -172,37 +180,65 @@ def _describe_project(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
 
 
 def _list_layout(listing: Listing) -> list[str]:
+    """Draw the tree of the upper two storeys, with how many files each directory holds."""
     if not listing.files and not listing.directories:
         return []
-    tops: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for path in listing.files:
         if "/" in path:
-            tops[path.split("/", 1)[0]] += 1
+            counted[path.split("/", 1)[0]] += 1
+    if listing.tops:
+        counted = Counter({name.rstrip("/"): count for name, count in listing.tops})
+    tops = sorted({path.split("/", 1)[0] for path in listing.directories})
+    inner: dict[str, list[str]] = {}
     for path in listing.directories:
-        tops.setdefault(path.split("/", 1)[0], 0)
+        parts = path.split("/")
+        if len(parts) == 2:
+            inner.setdefault(parts[0], []).append(parts[1])
     alone = sorted(path for path in listing.files if "/" not in path)
-    lines = ["## Layout", ""]
-    lines += [
-        f"- `{_format_code(name)}/` ({_count(count, 'file')} seen)"
-        for name, count in sorted(tops.items())[:_MAX_LISTED]
+    rows: list[str] = []
+    for name in tops[:_MAX_LISTED]:
+        told = _count(counted[name], "file") if name in counted else ""
+        rows.append(f"├── {f'{name}/':<24}{told}".rstrip())
+        below = sorted(inner.get(name, []))
+        shown = [f"{one}/" for one in below[:_MAX_INNER]]
+        if len(below) > _MAX_INNER:
+            shown.append(f"… {len(below) - _MAX_INNER} more")
+        rows += [f"│   {'└' if one is shown[-1] else '├'}── {one}" for one in shown]
+    rows += [f"├── {name}" for name in alone[:_MAX_LISTED]]
+    if len(alone) > _MAX_LISTED:
+        rows.append(f"├── … {len(alone) - _MAX_LISTED} more files")
+    rows = [_format_code_line(row) for row in rows]
+    rows[-1] = rows[-1].replace("├", "└", 1)
+    total = listing.total or len(listing.files)
+    more = "at least " if listing.is_cut and not listing.total else ""
+    return [
+        "## Layout",
+        "",
+        f"{more}{_count(total, 'file')}.".capitalize(),
+        "",
+        "```text",
+        *rows,
+        "```",
+        "",
     ]
-    shown = ", ".join(f"`{_format_code(name)}`" for name in alone[:_MAX_LISTED])
-    if shown:
-        lines += [f"- at the top: {shown}" + (", …" if len(alone) > _MAX_LISTED else "")]
-    return [*lines, ""]
 
 
 def _list_languages(listing: Listing) -> list[str]:
-    counted = Counter(
-        _LANGUAGES[path.rsplit(".", 1)[-1].lower()]
+    counted: Counter[str] = Counter()
+    endings = listing.endings or [
+        (f".{path.rsplit('.', 1)[-1].lower()}", 1)
         for path in listing.files
-        if "." in path.rsplit("/", 1)[-1] and path.rsplit(".", 1)[-1].lower() in _LANGUAGES
-    )
+        if "." in path.rsplit("/", 1)[-1]
+    ]
+    for ending, count in endings:
+        if ending.removeprefix(".") in _LANGUAGES:
+            counted[_LANGUAGES[ending.removeprefix(".")]] += count
     if not counted:
         return []
     ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     told = ", ".join(f"{name} ({count})" for name, count in ranked[:10])
-    return ["## Languages, by number of files listed", "", told, ""]
+    return ["## Languages, by number of files", "", told, ""]
 
 
 def _list_commands(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
@@ -217,31 +253,44 @@ def _list_commands(facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
 def _list_entry_points(conversation: OfflineConversation, box: Toolbox) -> list[str]:
     steps = [step for step in conversation.steps if box.find_role(step.tool) == "grep"]
     found = [line for step in steps if not step.failure for line in list_hit_lines(step.output)]
-    # An example in a page of the docs is no entry point.
-    hits = [line for line in found if not line.partition(":")[0].endswith(_PROSE)]
-    if not hits:
+    # An example in a page of the docs is no entry point; one place per file is enough.
+    files: dict[str, str] = {}
+    for line in found:
+        path = line.partition(":")[0]
+        if not path.endswith(_PROSE):
+            files.setdefault(path, line)
+    if not files:
         return []
-    more = [f"- … and {len(hits) - 12} more lines"] if len(hits) > 12 else []
+    ranked = sorted(files, key=lambda path: (_is_beside(path), path.count("/"), path))
+    left = len(ranked) - _MAX_ENTRIES
+    more = [f"- … and in {_count(left, 'more file')}"] if left > 0 else []
     return [
         "## Entry points found by search",
         "",
-        *(f"- `{_format_code(hit)}`" for hit in hits[:12]),
+        *(f"- `{_format_code(files[path])}`" for path in ranked[:_MAX_ENTRIES]),
         *more,
         "",
     ]
 
 
+def _is_beside(path: str) -> bool:
+    """Say whether a file belongs to what stands beside the program: tests, examples, tools."""
+    return bool(_BESIDE & set(path.lower().split("/")[:-1]))
+
+
 def _list_notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
     read = {path for path, _ in facts}
-    found = [
-        path
-        for path in listing.files
-        if path not in read and any(word in path.lower() for word in _NOTABLE)
-    ]
+    found = [path for path in listing.files if path not in read and _is_notable(path.lower())]
     found.sort(key=lambda path: (path.count("/"), path))
     if not found:
         return []
     return ["## Notable files", "", ", ".join(f"`{_format_code(path)}`" for path in found[:12]), ""]
+
+
+def _is_notable(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    is_near = path.count("/") <= 1 and any(name.startswith(word) for word in _NOTABLE)
+    return is_near or path.startswith(".github/workflows/")
 
 
 def _list_not_looked_at(
@@ -252,10 +301,11 @@ def _list_not_looked_at(
 ) -> list[str]:
     lines = ["## What I did not look at", ""]
     left = len(set(listing.files) - {path for path, _ in facts})
+    left = max(left, listing.total - len(facts))
     if listing.files:
         opened = _count(len(facts), "file")
-        lines += [f"- I opened {opened}; {_count(left, 'listed file')} stayed closed."]
-    if listing.is_cut:
+        lines += [f"- I opened {opened}; {_count(left, 'other file')} stayed closed."]
+    if listing.is_cut and not listing.total:
         lines += ["- The listing was cut, so there are more files than I counted."]
     if not (box.has("list") or box.has("glob")):
         lines += ["- I have no tool that lists files."]
@@ -278,6 +328,11 @@ def _list_failures(steps: Sequence[OfflineStep]) -> list[str]:
 def _format_code(text: str) -> str:
     """Text that cannot leave its code span."""
     return " ".join(text.replace("`", "'").split())[:_MAX_LINE]
+
+
+def _format_code_line(text: str) -> str:
+    """A line that cannot leave its code block."""
+    return text.replace("`", "'").replace("\n", " ")[:_MAX_LINE]
 
 
 def _count(number: int, noun: str) -> str:

@@ -149,14 +149,22 @@ def merge_listings(conversation: OfflineConversation, box: Toolbox) -> Listing:
     files: dict[str, None] = {}
     directories: dict[str, None] = {}
     is_cut = False
+    whole = Listing((), (), False)
     looks = [*_list_steps(conversation, box, "list"), *_list_steps(conversation, box, "glob")]
     for step in looks:
         if not step.failure:
-            found = read_listing(step.output)
+            path = step.input.get("path")
+            found = read_listing(step.output).move_below(path if isinstance(path, str) else "")
+            whole = found if found.total and not is_below(path) else whole
             files.update(dict.fromkeys(found.files))
             directories.update(dict.fromkeys(found.directories))
             is_cut = is_cut or found.is_cut
-    return Listing(tuple(files), tuple(directories), is_cut)
+    return whole._replace(files=tuple(files), directories=tuple(directories), is_cut=is_cut)
+
+
+def is_below(path: object) -> bool:
+    """Say whether a listing was one of a directory inside of the workspace."""
+    return isinstance(path, str) and bool(path.strip("./"))
 
 
 def select_telling_files(listing: Listing) -> list[str]:

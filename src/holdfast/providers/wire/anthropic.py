@@ -31,6 +31,7 @@ from holdfast.providers.wire.codec import (
     is_sendable_name,
     make_sent_id,
     make_sent_name,
+    make_unsupported,
     match_base64,
     read_text_of,
     render_result,
@@ -38,6 +39,7 @@ from holdfast.providers.wire.codec import (
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.schema import close_schema
 
+_CACHED = {"type": "ephemeral"}
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
@@ -57,6 +59,7 @@ class AnthropicCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = WireTranscript(self)
+        self._marks = endpoint.marks_cache
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life."""
@@ -81,7 +84,10 @@ class AnthropicCodec:
             "stream": stream,
         }
         if request.system:
-            made["system"] = request.system
+            made["system"] = _render_system(request) if self._marks else request.system
+        if self._marks:
+            # The conversation so far, up to its last block: the next request begins with it.
+            made["cache_control"] = _CACHED
         if request.tools:
             tools = self._tools.fragments((request.tools,), _render_tools)[0]
             made["tools"] = msgspec.Raw(tools.data)
@@ -189,6 +195,8 @@ class AnthropicCodec:
         text = inline_text(part)
         if text is not None:
             return _render_text(text)
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         made: JsonObject = {"type": "document", "source": _render_source(part)}
         return {**made, "title": part.name} if part.name else made
 
@@ -210,6 +218,19 @@ def _get_id(part: ToolPart) -> str:
 
 def _render_text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
+
+
+def _render_system(request: ModelRequest) -> list[JsonObject]:
+    """Return the system prompt with a mark where the part ends that stays the same.
+
+    Tools stand before it, so that the mark covers them too.
+    """
+    end = len(request.system) - request.changing
+    stable, changing = request.system[:end].rstrip(), request.system[end:]
+    blocks: list[JsonObject] = []
+    if stable:
+        blocks.append({**_render_text(stable), "cache_control": _CACHED})
+    return [*blocks, _render_text(changing)] if changing.strip() else blocks
 
 
 def _render_source(part: FilePart) -> JsonObject:

@@ -26,6 +26,7 @@ from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
+    CacheKey,
     Count,
     EncodedCache,
     Fragment,
@@ -43,6 +44,7 @@ from holdfast.providers.wire.codec import (
     make_sent_id,
     make_sent_name,
     make_tool_part,
+    make_unsupported,
     read_text_of,
     render_result,
     split_usage,
@@ -92,6 +94,8 @@ class ChatCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = WireTranscript(self)
+        self._marks = endpoint.marks_cache
+        self._cache_key = CacheKey()
         self.decode = partial(read_whole_answer, endpoint, info.model)
         """Return the answer that came as one body."""
         self._frame = _Frame("", (), b"", b"", b"")
@@ -147,6 +151,8 @@ class ChatCodec:
             schema = close_schema(request.output_schema)
             form = {"name": request.output_name, "schema": schema, "strict": is_strict(schema)}
             made["response_format"] = {"type": "json_schema", "json_schema": form}
+        if self._marks:
+            made["prompt_cache_key"] = self._cache_key.find(request)
         if request.temperature is not None:
             made["temperature"] = request.temperature
         if request.top_p is not None:
@@ -267,6 +273,8 @@ class ChatCodec:
                 "type": "input_audio",
                 "input_audio": {"data": data, "format": _AUDIO[part.media_type]},
             }
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         return {
             "type": "file",
             "file": {"filename": part.name or "file", "file_data": make_data_url(part)},

@@ -15,7 +15,7 @@ from typing import Annotated, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.canonical import JsonObject, digest
-from holdfast.errors import LLMBadRequest, LLMError, LLMProtocolError
+from holdfast.errors import LLMBadRequest, LLMError, LLMInputUnsupported, LLMProtocolError
 from holdfast.ids import make_id
 from holdfast.messages import (
     CompactionPart,
@@ -26,9 +26,18 @@ from holdfast.messages import (
     TextPart,
     TokenUsage,
     ToolPart,
+    ToolSpec,
+    find_input_kind,
     split_parts,
 )
-from holdfast.providers.model import Delta, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.model import (
+    Delta,
+    ModelInfo,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What decoding foreign JSON may raise."""
@@ -401,6 +410,34 @@ def check_file(provider: str, part: FilePart) -> None:
     if part.url and not part.url.startswith(("https://", "http://", "data:")):
         detail = f"the file {part.name!r} has an address that no provider can read"
         raise LLMBadRequest(provider=provider, detail=detail)
+
+
+class CacheKey:
+    """The key by which a provider finds requests of the same beginning: a digest of it."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self._known: tuple[str, tuple[ToolSpec, ...], str] = ("", (), "")
+
+    def find(self, request: ModelRequest) -> str:
+        """Return the key of a request: the same while prompt and tools stay the same."""
+        stable = request.system[: len(request.system) - request.changing].rstrip()
+        system, tools, key = self._known
+        if not key or tools is not request.tools or system != stable:
+            specs = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
+            key = digest([stable, specs])[:32]
+            self._known = (stable, request.tools, key)
+        return key
+
+
+def make_unsupported(info: ModelInfo, part: FilePart) -> LLMInputUnsupported:
+    """Return what is raised for a file that this API has no place for."""
+    return LLMInputUnsupported(
+        provider=info.provider,
+        model=info.model,
+        kind=f"{find_input_kind(part)} of the type {part.media_type} over this API",
+        name=part.name or "without a name",
+    )
 
 
 def decode_object(raw: msgspec.Raw) -> JsonObject | None:

@@ -28,6 +28,7 @@ _KEY_SHAPES = compile_on_use(
 )
 _SHORTEST_SECRET = 4
 _HEADER_NAME = compile_on_use(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CACHING_HOSTS = ("api.openai.com", "api.anthropic.com", ".openai.azure.com")
 _FRAMING = ("content-length", "expect", "transfer-encoding", "upgrade")
 """Headers that say where a request ends, or ask for another one; they are not for users."""
 
@@ -132,8 +133,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How to ask when no subscriber listens: one body (cheaper), or a stream all the same."""
     reasoning_back: bool = False
     """Chat API: send `reasoning_content` of earlier turns back (DeepSeek, gpt-oss servers)."""
+    prompt_cache: Literal["auto", "on", "off"] = "auto"
+    """Whether requests say what of them can be cached; `auto` where the vendor itself is asked,
+    since servers that only speak its API may refuse fields that they do not know."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """Chat API: older compatible servers only know `max_tokens`."""
+
+    @property
+    def marks_cache(self) -> bool:
+        """Whether requests say what of them can be cached."""
+        if self.prompt_cache != "auto":
+            return self.prompt_cache == "on"
+        return (urlsplit(self.base_url).hostname or "").endswith(_CACHING_HOSTS)
 
     def __post_init__(self) -> None:
         """Refuse an address or header that cannot be meant.

@@ -21,6 +21,7 @@ from holdfast.messages import (
 from holdfast.providers.model import ModelInfo, ModelRequest
 from holdfast.providers.wire.codec import (
     Answer,
+    CacheKey,
     EncodedCache,
     Fragment,
     WireTranscript,
@@ -33,6 +34,7 @@ from holdfast.providers.wire.codec import (
     make_data_url,
     make_sent_id,
     make_sent_name,
+    make_unsupported,
     read_text_of,
     render_result,
 )
@@ -53,6 +55,8 @@ class ResponsesCodec:
         self._info = info
         self._tools = EncodedCache()
         self._transcript = WireTranscript(self)
+        self._marks = endpoint.marks_cache
+        self._cache_key = CacheKey()
 
     def encode(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request; each message is encoded once in its life.
@@ -89,6 +93,8 @@ class ResponsesCodec:
             schema = close_schema(request.output_schema)
             form = {"type": "json_schema", "name": request.output_name}
             made["text"] = {"format": {**form, "schema": schema, "strict": is_strict(schema)}}
+        if self._marks:
+            made["prompt_cache_key"] = self._cache_key.find(request)
         if request.temperature is not None:
             made["temperature"] = request.temperature
         if request.top_p is not None:
@@ -176,6 +182,8 @@ class ResponsesCodec:
         text = inline_text(part)
         if text is not None:
             return {"type": "input_text", "text": text}
+        if part.media_type.startswith("audio/"):
+            raise make_unsupported(self._info, part)
         if part.url and not part.url.startswith("data:"):
             return {"type": "input_file", "file_url": part.url}
         return {

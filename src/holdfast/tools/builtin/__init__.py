@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.tools.builtin.externaldirectory import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin.externaldirectory import restore_grants as restore_grants
     from holdfast.tools.builtin.search import SearchHit as SearchHit
     from holdfast.tools.builtin.search import SearchProvider as SearchProvider
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, _exported = lazy_exports(
     __name__,
     {
-        "externaldirectory": "restore_grants",
+        "externaldirectory": "GRANTS_KEY restore_grants",
         "search": "SearchHit SearchProvider SearxngSearch",
     },
 )

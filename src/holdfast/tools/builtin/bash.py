@@ -15,6 +15,8 @@ from holdfast.tools.target import make_command_target
 _STOPPED = {
     "timeout": "stopped: it did not end within {limit} s",
     "output": "stopped: it wrote far too much output",
+    "memory": "stopped: its processes together held too much memory",
+    "disk": "stopped: the commands of this run together wrote too much to the disk",
 }
 
 
@@ -38,7 +40,9 @@ async def bash(
     and the end are kept. There is no terminal and no input.
     """
     context.check_still_mine()
-    result = await context.commands.run(Command(text=command, directory=workdir, timeout_s=timeout))
+    result = await context.commands.run(
+        Command(text=command, directory=workdir, timeout_s=timeout, passed_by=context.passed_by)
+    )
     return ToolResult(
         _render(result, timeout),
         title=description or command.partition("\n")[0][:80],

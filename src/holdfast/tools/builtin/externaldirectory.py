@@ -17,7 +17,7 @@ from holdfast.tools.definition import tool
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import Target
 
-STATE_KEY = "external_directories"
+GRANTS_KEY = "external_directories"
 
 
 class _Granted(msgspec.Struct):
@@ -51,10 +51,10 @@ async def externaldirectory(
     except UsageError as error:
         raise TellModel(str(error)) from error
     state = context.state.internal
-    granted = msgspec.convert(await state.get(STATE_KEY) or [], list[_Granted])
+    granted = msgspec.convert(await state.get(GRANTS_KEY) or [], list[_Granted])
     kept = [one for one in granted if one.path != real]
     kept.append(_Granted(path=real, is_writable=writable))
-    await state.set(STATE_KEY, msgspec.to_builtins(kept))
+    await state.set(GRANTS_KEY, msgspec.to_builtins(kept))
     how = "reading and writing" if writable else "reading"
     return ToolResult(f"{real} is in reach for {how}.", title=real, metadata={"path": real})
 
@@ -62,7 +62,7 @@ async def externaldirectory(
 async def restore_grants(workspace: Workspace, state: ScopedState) -> tuple[str, ...]:
     """Grant again what a session was granted, when it is resumed; return what is gone."""
     gone: list[str] = []
-    row = await state.environment.store.read(state.bound, STATE_KEY)
+    row = await state.environment.store.read(state.bound, GRANTS_KEY)
     kept = row.data.get("value") if row is not None else None
     for one in msgspec.convert(kept or [], list[_Granted]):
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from holdfast.canonical import JsonObject, hash_sha256
 from holdfast.errors import FileMissing, HoldfastError
@@ -45,14 +47,29 @@ def describe_change(change: FileChange, verb: str) -> ToolResult:
     return ToolResult(text, title=change.path, metadata=metadata)
 
 
+MOST_KEPT_BYTES: Final = 128 * 1024
+"""Longest text of which the intent of a change keeps what it was before, for undo."""
+
+
 async def note_change(
     context: ToolContext, path: str, change: Callable[[bytes | None], bytes]
 ) -> JsonObject:
-    """What to write down before a change, so that a crash can be judged afterwards."""
+    """What to write down before a change: a crash can be judged by it, and the change undone.
+
+    Hashes of the file before (empty: there is none) and after, and the text before where it is
+    text and not too long. The journal takes secrets out of it; by the hash that is noticed.
+    """
 
     def compute() -> JsonObject:
-        before = context.workspace.read(path)
-        return {"before": hash_sha256(before), "after": hash_sha256(change(before))}
+        try:
+            before = context.workspace.read(path)
+        except FileMissing:
+            return {"before": "", "after": hash_sha256(change(None))}
+        noted: JsonObject = {"before": hash_sha256(before), "after": hash_sha256(change(before))}
+        if len(before) <= MOST_KEPT_BYTES:
+            with contextlib.suppress(UnicodeDecodeError):
+                noted["text"] = before.decode()
+        return noted
 
     return await context.look(compute)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Annotated
 
 import msgspec
@@ -15,6 +15,7 @@ from holdfast.tools.file_walk import FileWalk, IgnoreRules
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import make_path_target
 
+_MOST_COUNTED = 20
 # Directories that hold made or fetched files, in projects that forgot to ignore them.
 _NOISE = (
     "node_modules",
@@ -54,7 +55,7 @@ async def list_directory(
 
     Names ending in / are directories, names ending in @ are links. What .gitignore
     ignores is left out. Directories near the top come first when there is not room
-    for all; a directory ending in /… was not opened.
+    for all; a directory ending in /… was not opened, and the end says how many files there are.
     """
     return await context.look(_list, context, path, ignore, limit)
 
@@ -72,6 +73,7 @@ def _list(context: ToolContext, path: str, ignore: list[str], limit: int) -> Too
     unopened = count >= limit
     if unopened:
         lines.append(f"(the first {count} entries; list a directory below for more)")
+        lines += _count_all(context, path, ignore)
     if count == 0:
         lines.append("(empty)")
     return ToolResult(
@@ -79,6 +81,37 @@ def _list(context: ToolContext, path: str, ignore: list[str], limit: int) -> Too
         title=walk.start,
         metadata={"count": count, "is_truncated": unopened},
     )
+
+
+def _count_all(context: ToolContext, path: str, ignore: list[str]) -> list[str]:
+    """Return how many files there are in all, by ending and by directory at the top."""
+    walk = FileWalk(
+        context.workspace,
+        path,
+        ignore=(*_NOISE, *ignore),
+        is_stopped=lambda: context.cancellation.is_cancelled,
+    )
+    prefix = f"{walk.start.rstrip('/')}/" if walk.start not in ("", ".") else ""
+    endings: Counter[str] = Counter()
+    tops: Counter[str] = Counter()
+    for entry in walk.files():
+        name = entry.path.removeprefix(prefix)
+        top, slash, _ = name.partition("/")
+        tops[f"{top}/" if slash else "./"] += 1
+        _, dot, ending = name.rpartition("/")[2].rpartition(".")
+        endings[f".{ending.lower()}" if dot and ending else "without ending"] += 1
+    about = "" if walk.is_complete else "more than "
+    return [
+        f"(in all {about}{endings.total()} files: {_join_counts(endings)})",
+        f"(by directory: {_join_counts(tops)})",
+    ]
+
+
+def _join_counts(counted: Counter[str]) -> str:
+    ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{name} {count}" for name, count in ranked[:_MOST_COUNTED]]
+    rest = sum(count for _, count in ranked[_MOST_COUNTED:])
+    return ", ".join([*told, *([f"others {rest}"] if rest else [])])
 
 
 def _collect(context: ToolContext, walk: FileWalk, limit: int) -> tuple[list[_Node], int]:

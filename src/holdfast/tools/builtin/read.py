@@ -119,9 +119,16 @@ def _nearest_instructions(workspace: Workspace, path: str) -> str:
                 candidate = f"{folder}/{name}"
                 with suppress(HoldfastError):
                     if workspace.stat(candidate).kind == "file":
-                        return "" if candidate == found else candidate
+                        is_own = candidate == found or _is_written(workspace, candidate)
+                        return "" if is_own else candidate
             folder = posixpath.dirname(folder)
     return ""
+
+
+def _is_written(workspace: Workspace, path: str) -> bool:
+    """Say whether a run has put a file there: it instructs no agent before a user says so."""
+    writes = workspace.writes
+    return writes is not None and writes.was_written(posixpath.join(workspace.root, path))
 
 
 def _read(workspace: Workspace, path: str, offset: int, limit: int) -> ToolResult:

@@ -7,13 +7,22 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, TellModel
-from holdfast.tools.builtin.file_change import describe_change, preview_change
+from holdfast.tools.builtin.file_change import describe_change, note_change, preview_change
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import tool
 from holdfast.tools.encoding import TextForm, decode_file, encode_file, is_uniform_crlf
 from holdfast.tools.result import ToolResult
 from holdfast.tools.target import make_path_target
+
+
+async def _prepare(arguments: Mapping[str, Any], context: ToolContext) -> JsonObject:
+    path, content = arguments["file_path"], arguments["content"]
+    try:
+        return await note_change(context, path, lambda before: _encode(before, content, path))
+    except HoldfastError:
+        return {}  # what is wrong with the path, the call itself says
 
 
 async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
@@ -23,6 +32,7 @@ async def _preview(arguments: Mapping[str, Any], context: ToolContext) -> str:
 
 @tool(
     effect="idempotent",
+    prepare=_prepare,
     preview=_preview,
     tags=("files",),
     labels=("private",),

@@ -31,7 +31,8 @@ from holdfast.tools.egress.events import EgressClosed, EgressOpened, EgressRefus
 from holdfast.tools.egress.http_head import MAX_HEAD, BadHead, ProxyRequest, parse_head
 from holdfast.tools.egress.relay import ConnectionEnd, Exhausted, Relay, read_hello
 from holdfast.tools.egress.rules import EgressRules, is_literal
-from holdfast.tools.safe_http import HostRates, Lookup, look_up_host
+from holdfast.tools.host_rates import HostRates
+from holdfast.tools.safe_http import Lookup, look_up_host
 
 _MIB: Final = 1024 * 1024
 _MAX_ADDRESSES: Final = 16
@@ -185,7 +186,7 @@ class EgressProxy:
         try:
             # Before the name is resolved: a question to the resolver tells its owner something.
             name = self._rules.check(request.host, request.port)
-            self._rates.count(name, self._rules.network())
+            await self._rates.count(name, self._rules.network())
         except PermissionDenied as error:
             raise _Refused(403, _because(error)) from error
         except RateLimitError as error:

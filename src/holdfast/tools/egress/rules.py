@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import PermissionDenied, UsageError
-from holdfast.policy import BadHost, NetworkRules, covers
+from holdfast.policy import WEB_PORTS, BadHost, NetworkRules, covers, split_port
 
-_WEB_PORTS: Final = frozenset({80, 443})
 _GRANT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]\\]+)(?::([1-9][0-9]{0,4}))?")
 _MAX_PORT: Final = 65_535
 
@@ -25,7 +24,7 @@ class HostGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, name: str, port: int) -> bool:
         """Say whether it speaks of this host and port."""
-        is_port = port in _WEB_PORTS if self.port is None else port == self.port
+        is_port = port in WEB_PORTS if self.port is None else port == self.port
         return is_port and covers(self.pattern, name)
 
 
@@ -76,8 +75,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True):
             raise _denied(host, "an address has to be allowed as it is, not by a pattern")
         granted = None if self.grants is None else tuple(self.grants())
         if granted is None:
-            if port not in _WEB_PORTS:
-                raise _denied(f"{host}:{port}", "only the ports 80 and 443 are open")
+            rules.check_port(name, port)
         elif not any(grant.allows(name, port) for grant in granted):
             raise _denied(f"{host}:{port}", "it is not among the hosts that were granted")
         self.judge(name, port)
@@ -89,7 +87,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def _names(self, name: str, port: int, rules: NetworkRules) -> bool:
         """Say whether a literal address was written down, in every list that counts."""
-        if name not in rules.allowed_hosts:
+        if name not in [split_port(one)[0].strip("[]") for one in rules.allowed_hosts]:
             return False
         if self.grants is None:
             return True

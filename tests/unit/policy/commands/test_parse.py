@@ -158,3 +158,9 @@ def test_what_is_parsed_means_the_same_to_a_shell(text):
         env={"PATH": "/nonexistent"},
     )
     assert tuple(shown.stdout.decode().split("\0")[:-1]) == first.argv
+
+
+@pytest.mark.parametrize("text", ["xargs -0 -n1>> rm -f", "ls -n1> f", "ls 1234> f"])
+def test_a_descriptor_that_is_no_plain_number_is_not_read(text: str) -> None:
+    parsed = parse_command(text)
+    assert not parsed.is_parsed and not parsed.pipelines

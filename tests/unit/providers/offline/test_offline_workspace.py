@@ -64,12 +64,12 @@ async def test_a_workspace_is_listed_read_searched_and_described(project: Path, 
     ]
     text = message.text
     assert "> Kettle boils water on a schedule. It has a web page." in text
-    assert "`src/` (2 files seen)" in text
+    assert "├── src/                    2 files" in text
     assert "Markdown (2), Python (2), TOML (1)" in text
     assert "test: `pytest` (from `pyproject.toml`)" in text
     assert "src/kettle/main.py:5: def main():" in text
     assert "`LICENSE`" in text
-    assert "I opened 2 files; 4 listed files stayed closed." in text
+    assert "I opened 2 files; 4 other files stayed closed." in text
     assert "example.invalid" not in text
 
 
@@ -263,3 +263,19 @@ def test_a_real_tree_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "c.txt").write_text("")
     (tmp_path / "top").write_text("")
     assert set(read_listing(tree(tmp_path)).files) == {"a/b/c.txt", "top"}
+
+
+def test_a_cut_listing_that_says_how_many_there_are_is_believed() -> None:
+    found = read_listing(
+        "./\n  src/…\n  a.py\n(the first 2 entries; list a directory below for more)\n"
+        "(in all 921 files: .py 900, .md 20, without ending 1)\n(by directory: src/ 919, ./ 2)\n"
+    )
+    assert (found.total, found.endings[0], found.tops[0]) == (921, (".py", 900), ("src/", 919))
+    assert found.is_cut
+
+
+def test_a_listing_of_a_directory_names_its_files_from_above() -> None:
+    found = read_listing("src/\n  a/\n    b.py\n  c.py\n").move_below("src")
+    assert found.files == ("src/a/b.py", "src/c.py")
+    assert read_listing("a.py\n").move_below(".").files == ("a.py",)
+    assert read_listing("src/a.py\n").move_below("src").files == ("src/a.py",)
