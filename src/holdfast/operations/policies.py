@@ -171,8 +171,9 @@ async def explain(
 ) -> PolicyVerdict:
     """Say what the policies make of a call, and by which rules.
 
-    Without `agent`, of the default one. `target` is what the call touches, and `kind` what that is. With `files`, under those texts
-    instead of the policies in force. Rules of agents and sessions may be stricter still.
+    Without `agent`, of the default one. `target` is what the call touches, and `kind` what that
+    is. With `files`, under those texts instead of the policies in force. Rules of agents and
+    sessions may be stricter still.
 
     Raises:
         PolicyInvalid: a policy file is wrong.
