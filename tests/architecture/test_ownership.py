@@ -18,6 +18,7 @@ FOR_ALL_OWNERS = {
     "audit.anchor",
     "audit.heads",
     "audit.verify",
+    "audit.verify_trail",
     "loops.load",
     "memory.lines",
     "memory.load",
