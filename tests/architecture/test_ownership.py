@@ -18,6 +18,7 @@ FOR_ALL_OWNERS = {
     "audit.anchor",
     "audit.heads",
     "audit.verify",
+    "audit.verify_trail",
     "loops.load",
     "memory.lines",
     "memory.load",
@@ -33,6 +34,7 @@ FOR_ALL_OWNERS = {
     "triggers.firings",
     "triggers.run",
     "usage.get",
+    "usage.metrics",
 }
 """Are about the records of all, unless they name one; they need `sessions:all`."""
 

@@ -244,8 +244,8 @@ async def test_a_user_is_erased_in_every_tenant(tmp_path: Path) -> None:
         }
         assert counts == {"default": (1, 1, 1, 1), "one": (1, 1, 1, 1)}
         for name, headers in kept.items():
-            status, found = await server.ask("GET", "/v1/memory", headers=headers)
-            assert status == (401 if "ada" in name else 200)
+            status, found = await server.ask("GET", "/v1/memory?scopes=user", headers=headers)
+            assert status == (401 if "ada" in name else 200), found
             if "bob" in name:
                 assert [entry["content"] for entry in found["items"]] == [f"knows {name}"]
         status, found = await server.ask("POST", "/v1/users/ada/erase", {})
