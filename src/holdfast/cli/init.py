@@ -98,7 +98,7 @@ permission:
   - {permission: plan_exit, pattern: "*", action: deny}
 ---
 
-You may read and write in the workspace and run any script in its sandbox; nobody is asked, and
+You may read and write in the workspace and run any script in its sandbox; no question is asked, and
 whatever lies outside is refused. Check your work by yourself, and say what you could not do.
 """
 _SKILL: Final = """\

@@ -245,7 +245,9 @@ class ProjectInstructions:
         stamp = (name, (seen.st_mtime_ns, seen.st_size, seen.st_ino))
         if stamp not in self._told:
             self._told = {*list(self._told)[-_KEPT_FILES:], stamp}
-            _log.warning("%s was written by a run, and is not obeyed: %s", name, _advise(name))
+            _log.warning(
+                "%s was written by a run, and is not obeyed: %s", name, _format_advice(name)
+            )
         return False
 
     def read(self, directory: str, found: FoundInstructions) -> tuple[str, str]:
@@ -288,7 +290,7 @@ class InstructionsStep:
         self._instructions.passed_over = ""
         found = self._instructions.find(directory)
         passed = self._instructions.passed_over
-        doubt = f"{passed} was written by a run, and is not obeyed: {_advise(passed)}"
+        doubt = f"{passed} was written by a run, and is not obeyed: {_format_advice(passed)}"
         if found is None:
             if passed:
                 draft.add(self.name, "", note=doubt)
@@ -427,7 +429,7 @@ def _render(memory: MemoryLike) -> str:
     return f"{speaker}: {memory.content}" if speaker else memory.content
 
 
-def _advise(path: str) -> str:
+def _format_advice(path: str) -> str:
     return f"look at it, then run `holdfast config trust {shlex.quote(path)}`"
 
 

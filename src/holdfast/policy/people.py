@@ -1,8 +1,9 @@
 """Names of people: when two of them mean the same identity, and which are no names.
 
-A second consent has to come from a second person. Whoever may choose a name could sign twice under
-spellings that look alike, so names are compared by a skeleton in the manner of UTS 39: case, width,
-accents, spaces and invisible characters do not count, and letters that look alike are one.
+A second consent has to come from a second person. A caller that may choose its name could sign
+twice under spellings that look alike, so names are compared by a skeleton in the manner of UTS 39:
+case, width, accents, spaces and invisible characters do not count, and letters that look alike
+are one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def make_skeleton(name: str) -> str:
     kept = [
         char
         for char in plain
-        # Marks, invisible characters, spaces and punctuation tell nobody from anybody.
+        # Marks, invisible characters, spaces and punctuation tell no two people apart.
         if unicodedata.category(char)[0] in "LNS" or char in "@|!"
     ]
     text = "".join(kept).translate(_SKELETON)
