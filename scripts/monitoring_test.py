@@ -15,7 +15,7 @@ import aiohttp
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-from machine import program  # type: ignore[import-not-found]  # noqa: E402 - beside the tests
+from machine import program  # noqa: E402 - beside the tests
 
 from holdfast.client import find_token  # noqa: E402
 from holdfast.server import create_app  # noqa: E402
