@@ -128,12 +128,12 @@ class RuleSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 return True
         return any(other.limits(request) for other in self.also)
 
-    def names_targets(self, request: CallRequest) -> bool:
+    def has_target_rules(self, request: CallRequest) -> bool:
         """Say whether any rule tells one target of the permission from another."""
         key = request.permission, request.target_kind, True
-        if self.rules and self._searches[key].names_targets:
+        if self.rules and self._searches[key].has_target_rules:
             return True
-        return any(other.names_targets(request) for other in self.also)
+        return any(other.has_target_rules(request) for other in self.also)
 
     @functools.cached_property
     def _searches(self) -> _Searches:
@@ -281,11 +281,11 @@ def is_script_allowed(request: CallRequest, ceiling: RuleSet, rights: Rights) ->
 
     A rule that names some, to allow, to deny or to ask, wants to know what is inside each line.
     """
-    if not request.is_confined or ceiling.names_targets(request):
+    if not request.is_confined or ceiling.has_target_rules(request):
         return False
     level: Rights | None = rights
     while level is not None:
-        if level.agent.names_targets(request) or level.session.names_targets(request):
+        if level.agent.has_target_rules(request) or level.session.has_target_rules(request):
             return False
         level = level.parent
     return True
@@ -414,7 +414,7 @@ class _Search:
             and has_fixed_part(rule.permission)
             for rule in rules
         )
-        self.names_targets = any(rule.pattern not in EVERYTHING for rule in rules)
+        self.has_target_rules = any(rule.pattern not in EVERYTHING for rule in rules)
         self._separator = SEPARATORS.get(kind, " ")
         self._rules: list[PermissionRule] = []
         self._matchers: list[Matcher] = []

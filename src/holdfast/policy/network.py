@@ -112,11 +112,11 @@ class NetworkRules(msgspec.Struct, frozen=True, kw_only=True):
             host_pattern, blocked = split_port(pattern)
             if blocked == str(port) and covers(host_pattern, name):
                 raise _make_denied(f"{host}:{port}", "the port is blocked")
-        if not self.names_port(name, port):
+        if not self.is_port_open(name, port):
             because = "only the ports 80 and 443 are open; `host:port` among the allowed opens one"
             raise _make_denied(f"{host}:{port}", because)
 
-    def names_port(self, name: str, port: int) -> bool:
+    def is_port_open(self, name: str, port: int) -> bool:
         """Say whether some allowed host opens a port, for a name in its one spelling."""
         for pattern in self.allowed_hosts:
             host_pattern, opened = split_port(pattern)

@@ -81,7 +81,7 @@ _KNOWN_TO_READ = frozenset({"built-in", "skills", *GIVEN_BY_HAND})
 _MOST_JUDGED = 1_024
 
 
-async def _confine_nothing() -> bool:
+async def _claim_nothing() -> bool:
     return False
 
 
@@ -117,7 +117,7 @@ class Gate:
         self.terms = terms or ApprovalTerms()
         self.policy_version = policy_version
         self.given = given
-        self.confines: Confines = _confine_nothing
+        self.confines: Confines = _claim_nothing
         self._agent_path = agent_path
         self._policies = policies
         self._bundle: PolicyBundle | None = None
