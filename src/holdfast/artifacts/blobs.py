@@ -23,7 +23,7 @@ class BlobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlobUpload(Protocol):
-    """Bytes on their way into a store, which nobody sees yet."""
+    """Bytes on their way into a store, not published yet."""
 
     async def write(self, data: bytes) -> None:
         """Add bytes at the end.

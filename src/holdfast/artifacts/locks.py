@@ -75,7 +75,7 @@ class FileLocks:
         return self._owner
 
     async def is_alive(self, owner: str) -> bool:
-        """Say whether somebody holds the lock of an owner; removes it if nobody does."""
+        """Say whether the lock of an owner is held; removes it if it is not."""
         return await asyncio.to_thread(self._is_held, owner)
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class ProcessLocks:
     """Locks within this process, for records that end with it."""
 
     def __init__(self) -> None:
-        """Nobody holds anything."""
+        """Every lock is free."""
         self._lock = asyncio.Lock()
         self._owner = make_random_token(16)
 

@@ -179,7 +179,7 @@ class ArtifactStore:
                     size=sealer.size,
                     media_type=options.media_type or guess_media_type(name, head),
                 )
-                # Collected since, if nobody named it: nobody can collect it now.
+                # Collected since, if no event named it; from here on it cannot be.
                 await upload.publish(key)
                 event = await self.append(session_id, fact)
         finally:

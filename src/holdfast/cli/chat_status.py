@@ -11,7 +11,7 @@ from holdfast.cli.output import make_printable
 from holdfast.tools import describe_sandbox
 
 LONG_S: Final = 10.0
-"""Whoever waited longer than this has looked away: the end of the turn is told."""
+"""A user who waited longer than this has looked away: the end of the turn is told."""
 
 
 class SandboxName:

@@ -136,7 +136,7 @@ class AuditService:
                     current = next(lines, None)
                 if current is None or current[1].seq != event.seq:
                     if expected is not None and not event.is_redacted:
-                        findings.append(_miss(event))
+                        findings.append(_make_missing(event))
                     continue
                 place, line = current
                 wanted = bound if expected is None or event.is_redacted else expected
@@ -228,7 +228,7 @@ def _find(place: str, line: AuditEntry, problem: str) -> TrailFinding:
     return TrailFinding(place=place, seq=line.seq, problem=problem)
 
 
-def _miss(event: Event) -> TrailFinding:
+def _make_missing(event: Event) -> TrailFinding:
     return TrailFinding(place="", seq=event.seq, problem=f"the line of a {event.kind} is missing")
 
 

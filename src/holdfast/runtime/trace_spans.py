@@ -245,14 +245,14 @@ class _RunSpans:
             error = "" if fact.status == "done" else fact.status
             self._close(f"step:{self._run.id}:{fact.step_id}", event, error=error)
         elif isinstance(fact, PlanCreated | PlanRevised):
-            self._span(event, "plan", self._key, {genai.SPAN_KIND: "CHAIN"})
+            self._add_span(event, "plan", self._key, {genai.SPAN_KIND: "CHAIN"})
         elif isinstance(fact, StepReviewed):
             parent = f"step:{self._run.id}:{fact.step_id}"
             about: dict[str, Value] = {genai.STEP: fact.step_id, genai.SPAN_KIND: "EVALUATOR"}
-            self._span(event, f"review {fact.step_id}", parent, about)
+            self._add_span(event, f"review {fact.step_id}", parent, about)
         elif isinstance(fact, MemoryRecalled):
             about = {genai.OPERATION: "retrieval", genai.SPAN_KIND: "RETRIEVER"}
-            self._span(event, "retrieval memories", self._key, about)
+            self._add_span(event, "retrieval memories", self._key, about)
 
     def _note_message(self, event: Event, fact: MessageCreated) -> None:
         message = fact.message
@@ -278,7 +278,7 @@ class _RunSpans:
             about[genai.REASONING_TOKENS] = usage.reasoning
         if self._has_content and message.text:
             about[genai.OUTPUT_MESSAGES] = message.text[:_MOST_TEXT]
-        self._span(event, f"chat {message.model}", self._key, about)
+        self._add_span(event, f"chat {message.model}", self._key, about)
 
     def _note_call(self, event: Event, part: ToolPart, message_id: str) -> None:
         about: dict[str, Value] = {
@@ -307,7 +307,7 @@ class _RunSpans:
             error="tool.failed" if part.state == "error" else "",
         )
 
-    def _span(self, event: Event, name: str, parent: str, about: dict[str, Value]) -> None:
+    def _add_span(self, event: Event, name: str, parent: str, about: dict[str, Value]) -> None:
         key = f"event:{event.session_id}:{event.session_seq}"
         start = min(self._last or event.time, event.time)
         self._found[key] = TraceSpan(

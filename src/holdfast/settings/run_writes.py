@@ -141,7 +141,7 @@ class RunWrites:
         for note in self._folder.glob("open-*"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 tops = msgspec.json.decode(note.read_bytes(), type=tuple[str, ...])
-                yield _Window(_first_stamp(os.stat(note)), 1 << 63, tops)
+                yield _Window(_find_first_stamp(os.stat(note)), 1 << 63, tops)
 
     def _sweep(self) -> None:
         """End the windows of processes that are gone: now is late enough."""
@@ -151,7 +151,7 @@ class RunWrites:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     tops = msgspec.json.decode(note.read_bytes(), type=tuple[str, ...])
-                    start = _first_stamp(os.fstat(handle))
+                    start = _find_first_stamp(os.fstat(handle))
                     self._append(_Window(start, _stamp_now(handle), tops))
                     note.unlink()
                 finally:
@@ -184,7 +184,7 @@ class WriteWindow:
         self.note = note
         self.tops = tops
         # By the clock that stamps files, so that both can be compared.
-        self.start_ns = _first_stamp(os.fstat(handle))
+        self.start_ns = _find_first_stamp(os.fstat(handle))
 
     def touch(self) -> int:
         """Return the stamp that a file gets now."""
@@ -205,7 +205,7 @@ def _decode_lines(lines: list[bytes]) -> Iterator[_Window]:
             yield msgspec.json.decode(line, type=_Window)
 
 
-def _first_stamp(seen: os.stat_result) -> int:
+def _find_first_stamp(seen: os.stat_result) -> int:
     return min(seen.st_mtime_ns, seen.st_ctime_ns)
 
 

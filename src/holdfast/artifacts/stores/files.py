@@ -144,7 +144,7 @@ class FileBlobs:
 
 
 class FileUpload:
-    """A file that nobody sees yet."""
+    """A file that is not published yet."""
 
     def __init__(self, store: FileBlobs, path: Path) -> None:
         """Write to this path, from the first bytes on."""
@@ -206,7 +206,7 @@ class FileUpload:
 
 
 def _create(path: Path) -> int:
-    # O_EXCL: never through a link that somebody else put there.
+    # O_EXCL: never through a link that another process put there.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)

@@ -23,7 +23,7 @@ class MemoryBlobs:
         """Nothing to prepare."""
 
     async def close(self) -> None:
-        """Keep what is there: whoever opens it again finds it."""
+        """Keep what is there for the next that opens it."""
 
     async def claim(self, mark: str) -> str:
         """Mark the place, if it has no mark yet, and return the mark that it has."""
@@ -68,7 +68,7 @@ class MemoryBlobs:
 
 
 class MemoryUpload:
-    """Bytes that nobody sees yet."""
+    """Bytes that are not published yet."""
 
     def __init__(
         self, name: str, blobs: dict[str, bytes], uploads: dict[str, MemoryUpload]

@@ -142,7 +142,7 @@ class ObjectBlobs:
 
 
 class _Abandoned(Exception):
-    """Nobody wants what was going up."""
+    """What was going up is no longer wanted."""
 
 
 class ObjectUpload:

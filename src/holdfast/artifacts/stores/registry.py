@@ -90,7 +90,7 @@ def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     if options.endpoint:
         config["endpoint"] = options.endpoint
     place = f"{address.scheme}://{bucket}/{prefix}"
-    with _explained(place):
+    with _explain_failure(place):
         client = store.S3Store(
             bucket,
             prefix=prefix or None,
@@ -115,7 +115,7 @@ def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     if options.endpoint:
         config["base_url"] = options.endpoint
     place = f"{address.scheme}://{bucket}/{prefix}"
-    with _explained(place):
+    with _explain_failure(place):
         client = store.GCSStore(
             bucket,
             prefix=prefix or None,
@@ -142,7 +142,7 @@ def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     if options.endpoint:
         config["endpoint"] = options.endpoint
     place = f"{address.scheme}://{container}/{prefix}"
-    with _explained(place):
+    with _explain_failure(place):
         client = store.AzureStore(
             container,
             prefix=prefix or None,
@@ -171,7 +171,7 @@ def _credentials(options: BlobStoreOptions, **names: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _explained(place: str) -> Iterator[None]:
+def _explain_failure(place: str) -> Iterator[None]:
     """Turn what the client of a bucket refuses into an error that names the setting."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
 
