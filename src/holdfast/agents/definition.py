@@ -257,11 +257,6 @@ class Agent(Generic[OutputT, DepsT]):
         """Say whether a rule names a tool, rather than covering it by a wildcard."""
         return is_named(tool, self.rules)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether its runs need nothing handed over for itself; its tools may ask for more."""
-        return not (self.written or self.lacks_instructions or self.required_deps or self.deps_type)
-
     # --- what its runs are handed -----------------------------------------------------
 
     def instructions(self, function: Instructions) -> Instructions:

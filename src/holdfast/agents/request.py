@@ -176,7 +176,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             wrong = f"Options are an object that JSON can hold, not {self.options!r:.80}."
         if wrong:
             raise UsageError(detail=wrong)
-        check_history(self.history)
+        if self.history:
+            check_history(self.history)
 
     def check_names(self, tools: Iterable[Tool], skills: Iterable[Skill]) -> None:
         """Return if the tools and skills that are left to the run are there.

@@ -232,7 +232,12 @@ class ProjectInstructions:
                 seen = os.stat(name)
             except OSError:
                 continue
-            if stat.S_ISREG(seen.st_mode) and self._is_obeyed(name, seen):
+            if not stat.S_ISREG(seen.st_mode):
+                continue
+            trust = self._trust
+            # Most runs write nothing that could instruct agents; then there is no such folder.
+            is_sure = trust is None or not os.path.isdir(trust.folder)
+            if is_sure or self._is_obeyed(name, seen):
                 stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
                 then, read = self._read.get(name, _NOT_READ)
                 return FoundInstructions(name, path, stamp, read if then == stamp else None)
@@ -290,16 +295,18 @@ class InstructionsStep:
         self._instructions.passed_over = ""
         found = self._instructions.find(directory)
         passed = self._instructions.passed_over
-        doubt = f"{passed} was written by a run, and is not obeyed: {_format_advice(passed)}"
+        doubt = ""
+        if passed:
+            doubt = f"{passed} was written by a run, and is not obeyed: {_format_advice(passed)}"
         if found is None:
-            if passed:
+            if doubt:
                 draft.add(self.name, "", note=doubt)
             return
         known = found.known
         if known is None:
             known = await asyncio.to_thread(self._instructions.read, directory, found)
         text, note = known
-        note = "; ".join(filter(None, (note, doubt if passed else "")))
+        note = "; ".join(filter(None, (note, doubt)))
         draft.add(self.name, _tag(text, found.path.name) if text else "", note=note)
 
 

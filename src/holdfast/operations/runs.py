@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
 from holdfast.canonical import JsonObject
@@ -42,22 +42,21 @@ _ENDS = ("run.completed", "run.failed", "run.cancelled", "run.parked")
 _GOES_ON = ("run.started", "run.resumed")
 
 
-def _read_text(content: str | Sequence[TextPart | FilePart]) -> str:
-    """Return the text of a message; of what is none, what was given, which is refused later."""
-    if not isinstance(content, list | tuple):
-        return content  # type: ignore[return-value]
-    return "\n".join([part.text for part in content if isinstance(part, TextPart)])
+_NO_PARTS: Final[tuple[TextPart | FilePart, ...]] = ()
 
 
-def _read_parts(content: str | Sequence[TextPart | FilePart]) -> tuple[TextPart | FilePart, ...]:
-    if not isinstance(content, list | tuple):
-        return ()
-    if not content or not all([isinstance(part, TextPart | FilePart) for part in content]):
+def _read_content(
+    content: Sequence[TextPart | FilePart],
+) -> tuple[str, tuple[TextPart | FilePart, ...]]:
+    """Return the text of a message, and all of its parts."""
+    is_list = isinstance(content, list | tuple) and bool(content)
+    if not is_list or not all([isinstance(part, TextPart | FilePart) for part in content]):
         raise UsageError(
             detail="A message is a text, or texts and files: see `make_user_content`, or let "
             "`Agent.run` take a list of texts, Image, Audio and File."
         )
-    return tuple(content)
+    text = "\n".join([part.text for part in content if isinstance(part, TextPart)])
+    return text, tuple(content)
 
 
 @operation("runs:write", agents=of_request)
@@ -111,12 +110,16 @@ async def execute(
         RunInterrupted: the machine failed; the same `run_id` goes on with the run.
         SessionBusy: another turn is under way and `on_busy` is `reject`.
     """
+    if isinstance(user_message, str):
+        text, content = user_message, _NO_PARTS
+    else:
+        text, content = _read_content(user_message)
     return await runtime.runs.execute(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=_read_text(user_message),
-            content=_read_parts(user_message),
+            message=text,
+            content=content,
             history=tuple(history),
             deps=deps,
             options=options or {},
@@ -156,11 +159,15 @@ async def stream(
 
     Leaving the loop early cancels the run.
     """
+    if isinstance(user_message, str):
+        text, content = user_message, _NO_PARTS
+    else:
+        text, content = _read_content(user_message)
     request = RunRequest(
         agent=agent_name,
         session_id=session_id,
-        message=_read_text(user_message),
-        content=_read_parts(user_message),
+        message=text,
+        content=content,
         history=tuple(history),
         deps=deps,
         options=options or {},
@@ -204,12 +211,16 @@ async def start(
     on until it ends or parks; closing the client cancels it. One whose process was killed is
     resumed by the same `run_id`.
     """
+    if isinstance(user_message, str):
+        text, content = user_message, _NO_PARTS
+    else:
+        text, content = _read_content(user_message)
     return await runtime.runs.start(
         RunRequest(
             agent=agent_name,
             session_id=session_id,
-            message=_read_text(user_message),
-            content=_read_parts(user_message),
+            message=text,
+            content=content,
             history=tuple(history),
             deps=deps,
             options=options or {},

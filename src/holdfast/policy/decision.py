@@ -210,7 +210,7 @@ def decide(
     """
     own = Rights(agent=agent, session=session, parent=parent, is_handed=is_handed)
     reasons: list[Reason] = []
-    is_script = is_script_allowed(request, ceiling, own)
+    is_script = request.is_confined and is_script_allowed(request, ceiling, own)
     for target in request.targets or ("*",):
         found = ceiling.find_last_match(request, target)
         if found is not None:
@@ -277,11 +277,11 @@ def lifts(rule: PermissionRule, request: CallRequest) -> bool:
 
 
 def is_script_allowed(request: CallRequest, ceiling: RuleSet, rights: Rights) -> bool:
-    """Say whether a command need not be read: a sandbox bounds it, and no rule names commands.
+    """Say whether a command that a sandbox bounds need not be read: no rule names commands.
 
     A rule that names some, to allow, to deny or to ask, wants to know what is inside each line.
     """
-    if not request.is_confined or ceiling.has_target_rules(request):
+    if ceiling.has_target_rules(request):
         return False
     level: Rights | None = rights
     while level is not None:

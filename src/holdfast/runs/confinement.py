@@ -91,7 +91,8 @@ class Confinement:
             UsageError: it is missing, no directory, or the root of the file system.
             PermissionDenied: sessions may work in another one only.
         """
-        self.check_home(directory)
+        if self.home:
+            self.check_home(directory)
         try:
             seen = os.stat(directory)
         except (OSError, ValueError):
@@ -116,7 +117,8 @@ class Confinement:
 
     def workspace(self, directory: str) -> Workspace:
         """Open a directory under the policies' path rules; raises as `check_directory`."""
-        self.check_home(directory)
+        if self.home:
+            self.check_home(directory)
         bundle = self.policies.bundle
         known = self._rules.get(directory)
         if known is None or known[0] is not bundle:

@@ -7,6 +7,8 @@ forgot something, and what one forgot was a hole.
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.clock import Clock
 from holdfast.journal import Journal, Origin
 from holdfast.policy import ApprovalBook
@@ -118,7 +120,9 @@ class CallEnvironment:
         asked = asked.inner if isinstance(asked, PropagatingApprover) else asked
         # In whose name the session was begun; locally, the owner of the state directory.
         user = around.execution.user_id or session.owner
-        actor = make_session_actor(session, self._artifacts.tenant, user=user, run_id=turn.run.id)
+        make_actor = partial(
+            make_session_actor, session, self._artifacts.tenant, user=user, run_id=turn.run.id
+        )
         # Below the ceilings that the policies set for every agent of the path.
         gate = Gate(
             policies=confinement.policies,
@@ -156,7 +160,7 @@ class CallEnvironment:
             cancellation=Cancellation(),
             progress=around.make_progress_sink(),
             state=ScopedState(state, StateScope("session", session.id)),
-            artifacts=RunArtifacts(self._artifacts.opened, actor, turn, journal, taint),
+            artifacts=RunArtifacts(self._artifacts.opened, make_actor, turn, journal, taint),
             http=confinement.http,
             commands=commands,
             open_reader=self._processes.open_reader,

@@ -74,12 +74,13 @@ class MemoryService:
         async with self._once:
             if self._manager is None:
                 self._manager = await self._open()
-        user = SUBJECT.get()
-        # Without a session, the owner of the state directory means the folder where they are.
-        project = "" if user else find_project_id(".")
         if session_id:
             session = await self._sessions.get_session(session_id)
             project, user = session.project_id, session.owner
+        else:
+            user = SUBJECT.get()
+            # The owner of the state directory means the folder where they are.
+            project = "" if user else find_project_id(".")
         identity = Identity(tenant=self._tenant, user=user or _USER, project=project)
         return self._manager.act_for(identity)
 

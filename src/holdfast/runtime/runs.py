@@ -470,7 +470,8 @@ class RunService:
         self, request: RunRequest, agent: Agent, at: RunPosition, tools: ToolRegistry
     ) -> AgentRuntime:
         """Return what executes a request, with the model, the consents and the limits of it."""
-        if tools.needs or request.deps is not None or not agent.is_plain:
+        wants = agent.written or agent.lacks_instructions or agent.required_deps or agent.deps_type
+        if wants or tools.needs or request.deps is not None:
             await self._check_deps(request, agent, tools)
         ready = await self._models.ready(request.model or agent.model)
         if ready.notice:

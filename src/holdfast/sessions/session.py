@@ -6,6 +6,7 @@ How it begins, how facts change it, and which states it may go to.
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
 import json
 import os
@@ -182,7 +183,11 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_project_id(directory: str | os.PathLike[str]) -> str:
     """Return the project that sessions in a directory belong to, unless they name another."""
-    place = os.path.abspath(directory)
+    return _make_project_id(os.path.abspath(directory))
+
+
+@functools.lru_cache(maxsize=256)
+def _make_project_id(place: str) -> str:
     return f"prj_{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}"
 
 
@@ -210,7 +215,7 @@ def make_new_session(  # noqa: PLR0913 - what a session begins with
     place = os.path.abspath(directory)
     created = facts.SessionCreated(
         slug=make_slug(check_title(title), name),
-        project_id=project_id or find_project_id(place),
+        project_id=project_id or _make_project_id(place),
         directory=place,
         title=title,
         version=__version__,

@@ -46,8 +46,8 @@ class RunWrites:
 
     def __init__(self, state_dir: str | os.PathLike[str]) -> None:
         """Keep them in this directory; nothing is created before the first write."""
-        self._folder = Path(state_dir) / _FOLDER
-        self._log = self._folder / _LOG
+        self.folder = Path(state_dir) / _FOLDER
+        self._log = self.folder / _LOG
         self._known: tuple[tuple[int, int], tuple[_Window, ...]] = ((0, 0), ())
 
     @contextlib.contextmanager
@@ -71,7 +71,7 @@ class RunWrites:
         tops = tuple(os.path.realpath(path) for path in directories)
         with self._lock():
             self._sweep()
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix="open-")
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix="open-")
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 os.write(handle, msgspec.json.encode(tops))
@@ -84,7 +84,7 @@ class RunWrites:
     def was_written(self, path: str | os.PathLike[str]) -> bool:
         """Say whether a run may have written the file, or the link, that is at a path now."""
         stamps = self._list_stamps(path)
-        if not stamps or not self._folder.is_dir():
+        if not stamps or not self.folder.is_dir():
             return False
         windows = [*self._read_log(), *self._list_open()]
         return any(window.covers(*stamp) for window in windows for stamp in stamps)
@@ -138,14 +138,14 @@ class RunWrites:
 
     def _list_open(self) -> Iterator[_Window]:
         """The windows that no process has ended: open from their start on."""
-        for note in self._folder.glob("open-*"):
+        for note in self.folder.glob("open-*"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 tops = msgspec.json.decode(note.read_bytes(), type=tuple[str, ...])
                 yield _Window(_find_first_stamp(os.stat(note)), 1 << 63, tops)
 
     def _sweep(self) -> None:
         """End the windows of processes that are gone: now is late enough."""
-        for note in self._folder.glob("open-*"):
+        for note in self.folder.glob("open-*"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 handle = os.open(note, os.O_RDWR | os.O_CLOEXEC)
                 try:
@@ -160,8 +160,8 @@ class RunWrites:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
@@ -169,7 +169,7 @@ class RunWrites:
                 os.close(descriptor)
         except OSError as error:
             detail = error.strerror or "it cannot be written"
-            raise StorageError(path=str(self._folder), detail=detail) from error
+            raise StorageError(path=str(self.folder), detail=detail) from error
 
 
 class WriteWindow:

@@ -29,6 +29,8 @@ class InstructionTrust:
         """Go by what runs wrote, and by what was trusted."""
         self._store = store
         self._writes = writes
+        self.folder = str(writes.folder)
+        """Where it is noted what runs could write; missing while none could."""
 
     def is_obeyed(self, path: str | os.PathLike[str]) -> bool:
         """Say whether no run wrote the file as it is, or a user has trusted it as it is."""

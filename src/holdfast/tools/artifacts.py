@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -49,7 +49,8 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     """
 
     opened: OpensStore
-    actor: ArtifactActor
+    make_actor: Callable[[], ArtifactActor]
+    """Says in whose name they are used; made with the first use, which most runs never see."""
     recorder: Recorder
     journal: Journal
     taint: Taint = NO_TAINT
@@ -83,7 +84,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     async def load(self, handle: str) -> bytes:
         """Return what was saved, or raise NotFound."""
         if _former_handle().fullmatch(handle):
-            return await load_kept_output(self.journal, self.actor.session_id, handle)
+            return await load_kept_output(self.journal, self.make_actor().session_id, handle)
         store = await self._store()
         self._note_labels(await store.get(handle))
         return await store.load(handle)
@@ -116,7 +117,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
             self.taint.add(labels)
 
     async def _store(self) -> ArtifactStore:
-        actor = msgspec.structs.replace(self.actor, call_id=self.call_id)
+        actor = msgspec.structs.replace(self.make_actor(), call_id=self.call_id)
         return (await self.opened()).act_for(actor, self.recorder)
 
 

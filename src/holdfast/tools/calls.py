@@ -13,7 +13,6 @@ from holdfast.messages import ToolPart
 from holdfast.policy import CallRequest, Decision
 from holdfast.redaction import list_withheld
 from holdfast.tools.definition import Tool
-from holdfast.tools.services import PassedBy
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -44,13 +43,6 @@ class AdmittedCall(msgspec.Struct, frozen=True, kw_only=True):
     request: CallRequest
     decision: Decision
     facts: tuple[Payload, ...] = ()
-
-    @property
-    def passed_by(self) -> PassedBy:
-        """What let it pass."""
-        if self.decision.action == "ask":
-            return "person"
-        return "sandbox" if self.request.is_confined else "rules"
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):

@@ -229,7 +229,7 @@ class ToolExecutionManager:
             may_be_known = self.hooks is not None or tool.cacheable
             if may_be_known and (known := self._without_running(call, tool)) is not None:
                 return await self._finish(call, known, *passage.facts)
-            context = self._call_context(call, passage.passed_by)
+            context = self._call_context(call, passage)
             if self._spend is not None or tool.effect != "read" or passage.facts:
                 await self._begin(tool, passage, context)
             try:
@@ -535,8 +535,13 @@ class ToolExecutionManager:
             noted=noted,
         )
 
-    def _call_context(self, call: Call, passed_by: PassedBy = "rules") -> ToolContext:
+    def _call_context(self, call: Call, passage: AdmittedCall | None = None) -> ToolContext:
         """The context of one call; its key is the same after every restart."""
+        passed_by: PassedBy = "rules"
+        if passage is not None and passage.decision.action == "ask":
+            passed_by = "person"
+        elif passage is not None and passage.request.is_confined:
+            passed_by = "sandbox"
         call_id, artifacts = call.part.call_id, self._context.artifacts
         key = f"{self._context.run_id}:{call.message_id}:{call_id}"
         if isinstance(artifacts, RunArtifacts):

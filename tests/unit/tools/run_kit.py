@@ -107,7 +107,7 @@ async def open_run(
             run_id=run.id,
             artifacts=RunArtifacts(
                 client.artifacts.store,
-                ArtifactActor(
+                lambda: ArtifactActor(
                     tenant=client.tenant,
                     subject=f"session:{session.id}",
                     owner="owner",

@@ -31,7 +31,8 @@ class OwnerLocks:
         """Remember the file; it is made with the first lock."""
         self._path = path
         self._guard = threading.Lock()
-        self._held: dict[str, str] = {}
+        self.held: dict[str, str] = {}
+        """By owner, the file in which its byte is locked."""
         self._file = -1
         self._closing: weakref.finalize[..., OwnerLocks] | None = None
         tell_after_fork(self)
@@ -42,20 +43,20 @@ class OwnerLocks:
         Without a lock nobody can prove the owner's death, and all wait for its lease.
         """
         with self._guard:
-            if owner not in self._held:
-                self._held[owner] = self._lock(owner)
-            return self._held[owner]
+            if owner not in self.held:
+                self.held[owner] = self._lock(owner)
+            return self.held[owner]
 
     def release(self, owner: str) -> None:
         """Unlock the owner's byte: it has taken its leave."""
         with self._guard:
-            if self._held.pop(owner, ""):
+            if self.held.pop(owner, ""):
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, owner))
 
     def close(self) -> None:
         """Release everything."""
         with self._guard:
-            self._held.clear()
+            self.held.clear()
             if self._closing is not None:
                 self._closing()
                 self._closing, self._file = None, -1

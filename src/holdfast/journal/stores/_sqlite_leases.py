@@ -93,8 +93,11 @@ class SqliteLeases:
     ) -> bool:
         """Give a session's lease to an owner, with the next epoch, unless somebody holds it."""
         # Its byte may have been given up since it last renewed, with a store that was closed.
-        self.locks.hold(wish.owner)
-        values = (*self._end(wish), rows_from, session_id)
+        if wish.owner not in self.locks.held:
+            self.locks.hold(wish.owner)
+        expires, until = self._clock.now() + wish.ttl_s, self._clock.boottime() + wish.ttl_s
+        lease = (wish.owner, expires, expires, self._clock.boot_id(), until, wish.ttl_s)
+        values = (*lease, rows_from, session_id)
         if connection.execute(_TAKE, values).rowcount:
             return True
         return self._free(connection, session_id, wish.ttl_s) and bool(
@@ -110,8 +113,9 @@ class SqliteLeases:
         """
         if wish.ttl_s <= 0:
             return self._leave(connection, held, wish.owner)
-        _, expires, seen, clock, until, ttl = self._end(wish)
-        owner, now = wish.owner, self._clock.boottime()
+        owner, ttl, now = wish.owner, wish.ttl_s, self._clock.boottime()
+        seen = expires = self._clock.now() + ttl
+        clock, until = self._clock.boot_id(), now + ttl
         connection.execute("REPLACE INTO owners VALUES (?, ?)", (owner, expires))
         connection.execute(
             "REPLACE INTO presences VALUES (?, ?, ?, ?, ?, ?)",
@@ -160,12 +164,6 @@ class SqliteLeases:
             for session_id, epoch in held.items()
             if not connection.execute(_LEAVE, (session_id, epoch, owner)).rowcount
         }
-
-    def _end(self, wish: LeaseWish) -> tuple[str, float, float, str, float, float]:
-        """Return what a lease that begins now is written with."""
-        expires = self._clock.now() + wish.ttl_s
-        until = self._clock.boottime() + wish.ttl_s
-        return wish.owner, expires, expires, self._clock.boot_id(), until, wish.ttl_s
 
     def _free(self, connection: sqlite3.Connection, session_id: str, ttl_s: float) -> bool:
         """Free a lease whose time is over or whose holder is dead; says whether it is free."""
