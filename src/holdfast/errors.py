@@ -53,6 +53,7 @@ One branch per reader::
         ArtifactQuotaExceeded  an artifact does not fit what its session or tenant may keep
         ArtifactPlaceTaken     the files of another journal lie where ours are to be kept
         LinkRefused            a signed link is none of ours, or no longer holds
+        StateFull              a scope of state has as many keys as it may have
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
         RunInterrupted         the machine failed an agent's run, which has not ended
@@ -96,8 +97,11 @@ One branch per reader::
         RateStoreFailed        the shared histories of rate rules cannot be asked
         EmbeddingFailed        an embedder gave no vectors, or unusable ones
         StepFailed             a step of a workflow failed for good
+        AuditSinkFailed        a sink of the audit trail takes no lines
+        TraceExportFailed      a collector of traces takes none
       Conflict               another process moved
         StaleWriter            the session grew since you looked
+        ApprovalConflict       another answer settled the approval first
         LeaseLost              another process owns the session now
         StateConflict          a value of the state was changed since it was read
         FileChanged            the file was changed while it was being edited

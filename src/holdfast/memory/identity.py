@@ -43,7 +43,7 @@ def list_places(
     """Return where a search looks; always inside the tenant.
 
     Unless scopes are named, at the session and its project only: what is kept for a user, or
-    for everyone, was said in other projects too.
+    for everyone, was said in other projects too. Where there is neither, at the user's own.
     """
     has_owner: dict[Scope, bool] = {
         "session": bool(check_name(session_id, "A session id")) or across_sessions,
@@ -55,7 +55,11 @@ def list_places(
     if unknown:
         raise UsageError(detail=f"There is no scope {unknown[0]!r}.")
     places = []
-    for scope in scopes or DEFAULT_SCOPES:
+    if not scopes:
+        # Without either, as over HTTP, a user can only mean what is theirs.
+        has_any = any(has_owner[scope] for scope in DEFAULT_SCOPES)
+        scopes = DEFAULT_SCOPES if has_any else ("user",)
+    for scope in scopes:
         if not has_owner[scope]:
             continue
         if scope == "session" and across_sessions:

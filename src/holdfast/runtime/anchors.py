@@ -32,7 +32,7 @@ from holdfast.journal import (
     open_store,
 )
 from holdfast.observability import Logger
-from holdfast.policy import NetworkRules
+from holdfast.policy import NetworkRules, open_every_port
 from holdfast.sessions import RunCancelled, RunCompleted, RunFailure, RunParked
 from holdfast.settings import Settings
 from holdfast.tools import HttpRequest, SafeHttpClient
@@ -335,7 +335,9 @@ class HttpAnchors:
         host = parts.hostname or ""
         if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
             raise UsageError(detail="audit.anchor: an address on another machine must be https.")
-        rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=_NEAR)
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=_NEAR
+        )
         self._http = SafeHttpClient(rules)
         self._url = url
         self._headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -212,7 +212,8 @@ class ApprovalService:
             ApprovalConflict: another one settled it at the same moment; rules that came with this
                 one are taken back.
         """
-        if any((vote.by, vote.verdict) == (answer.by, answer.verdict) for vote in row.votes):
+        is_counted = any((v.by, v.verdict) == (answer.by, answer.verdict) for v in row.votes)
+        if is_counted or row.status == "open":
             return
         if answer.rules:
             session = await self._sessions.get_session(row.session_id)

@@ -166,7 +166,7 @@ def test_a_terminal_that_lacks_a_character_gets_an_escape(tmp_path: Path) -> Non
 def test_the_completion_script_completes_commands(tmp_path: Path) -> None:
     done = run(tmp_path, _HOLDFAST_COMPLETE="bash_complete", COMP_WORDS="holdfast do",
                COMP_CWORD="1")  # fmt: skip
-    assert done.stdout.split() == ["plain,doctor"]
+    assert done.stdout.split() == ["plain,docs", "plain,doctor"]
 
 
 def test_an_interrupt_while_running_ends_with_130(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -124,11 +123,9 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_no_schema_keeps_us_busy(case: str) -> None:
     value, schema = HOSTILE[case]
-    started = time.process_time()
+    # What it costs is counted in steps; without the count, these took from 4 s up to minutes.
     (problem,) = list_problems(value, schema)
     assert problem.startswith("the value: cannot be checked within")
-    # 0.1 s on a quiet machine; before, each of these took from 4 s up to minutes.
-    assert time.process_time() - started < 1.5
 
 
 def test_what_a_value_may_cost_grows_with_it() -> None:

@@ -109,16 +109,15 @@ def request_of(endpoint: HttpEndpoint, ids: dict[str, str]) -> tuple[str, bytes,
     for name in endpoint.parameters:
         path = path.replace(f"{{{name}}}", quote(str(given[name]), safe=""))
     sent = {name: value for name, value in given.items() if name not in endpoint.parameters}
-    if endpoint.route.upload:
-        return path, b"{}", given
-    if endpoint.has_body:
+    if endpoint.has_body and not endpoint.route.upload:
         return path, json.dumps(sent).encode(), given
     query = {
         name: json.dumps(value) if is_object(endpoint.fields[name].type) else value
         for name, value in sent.items()
-        if name not in endpoint.flat.values()
+        if name not in (*endpoint.flat.values(), endpoint.route.upload)
     }
-    return path + (f"?{urlencode(query, doseq=True)}" if query else ""), b"", given
+    body = b"{}" if endpoint.route.upload else b""
+    return path + (f"?{urlencode(query, doseq=True)}" if query else ""), body, given
 
 
 class World:

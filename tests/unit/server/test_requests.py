@@ -381,4 +381,4 @@ async def test_metrics_are_for_callers(server: Running) -> None:
     await server.ask("GET", "/v1/runs")
     status, text = await server.ask("GET", "/metrics")
     assert status == 200
-    assert b'holdfast_http_requests_total{operation="runs.list",status="200"} 1.0' in text
+    assert b'holdfast_http_requests_total{operation="runs.find",status="200"} 1.0' in text
