@@ -67,6 +67,8 @@ async def test_undo_brings_back_messages_and_files(open_client, tmp_path: Path) 
         assert not (place / "new" / "b.txt").exists()
         texts = [m.text for m in (await client.list_messages(session)).items]
         assert texts == ["Hi", "Hello."]
+        journal = await client.storage.journal()
+        assert len(await journal.read(session, kinds=frozenset({"files.restored"}))) == 1
         # A second undo takes back the turn before, and then there is nothing left.
         assert (await client.sessions.undo(session)).message == "Hi"
         with pytest.raises(UsageError):

@@ -26,6 +26,7 @@ from holdfast.journal import (
     verify,
 )
 from holdfast.journal.envelope import GENESIS, hash_chain, make_header
+from holdfast.journal.stores._sqlite_chains import compute_place
 from holdfast.testing import FakeClock
 from holdfast.testing._store_samples import Note, SampleStep
 
@@ -179,8 +180,8 @@ def test_a_rewritten_chain_is_found_with_exported_heads(original, tmp_path) -> N
                 header = tuple(time if item == event.time else item for item in make_header(event))
                 previous = hash_chain(previous, header)
                 connection.execute(
-                    "UPDATE events SET time = ?, hash = ? WHERE seq = ?",
-                    (time, bytes.fromhex(previous), event.seq),
+                    "UPDATE events SET time = ?, hash = ?, place = ? WHERE seq = ?",
+                    (time, bytes.fromhex(previous), compute_place(previous, event.seq), event.seq),
                 )
 
     asyncio.run(rewrite())

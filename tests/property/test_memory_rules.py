@@ -15,11 +15,13 @@ from holdfast.memory import (
     MemoryOptions,
     MemoryRules,
     NoEmbedder,
+    Scope,
 )
 from holdfast.testing import FakeClock
 
 NAMES = st.sampled_from(["a", "b"])
-SCOPES = st.sampled_from(["session", "user", "project", "global"])
+ALL_SCOPES: tuple[Scope, ...] = ("session", "user", "project", "global")
+SCOPES = st.sampled_from(ALL_SCOPES)
 PLACES = st.tuples(NAMES, NAMES, NAMES, NAMES, SCOPES)
 
 
@@ -53,8 +55,10 @@ def test_a_search_returns_exactly_what_its_identity_may_see(
                     expected.add(memory_id)
             tenant, user, project, session, _ = looking
             manager = base.act_for(Identity(tenant=tenant, user=user, project=project))
-            found = await manager.search_memory(session, "walnut", 100, across_sessions=across)
-            listed = await manager.list_memories(session, across_sessions=across)
+            found = await manager.search_memory(
+                session, "walnut", 100, across_sessions=across, scopes=ALL_SCOPES
+            )
+            listed = await manager.list_memories(session, across_sessions=across, scopes=ALL_SCOPES)
             assert {entry.id for entry in found} == expected
             assert {entry.id for entry in listed} == expected
 

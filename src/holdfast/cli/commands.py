@@ -18,7 +18,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "audit": (
         "holdfast.cli.audit",
-        "Show what was done and by whom; prove that no record was changed.",
+        "Show what was done and by whom; prove that the records were not changed.",
     ),
     "chat": (
         "holdfast.cli.chat",
@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
-    "init": ("holdfast.cli.init", "Begin a project: config, policies, an agent, a skill."),
+    "init": ("holdfast.cli.init", "Begin a project: config, policies, agents, a skill."),
     "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
     "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
     "policies": (
@@ -63,7 +63,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.tools",
         "List, show, call, install or verify tools.",
     ),
-    "metrics": ("holdfast.cli.metrics", "Show or write metrics of the work for Prometheus."),
+    "metrics": (
+        "holdfast.cli.metrics",
+        "Show metrics of the work, counted since the records began.",
+    ),
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
     "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),

@@ -110,10 +110,9 @@ async def test_tenants_do_not_meet(tmp_path: Path) -> None:
         assert await blue.state.get("user/x") is None
 
 
-async def test_callers_from_elsewhere_need_the_scope_and_that_of_all_sessions(
+async def test_callers_from_elsewhere_need_the_scope_and_for_others_that_of_all_sessions(
     tmp_path: Path,
 ) -> None:
-    # An address can name any session: until each is held against its owner, all or nothing.
     async with AsyncClient(tmp_path) as client:
         await client.state.set("user:bob/x", "bob's")
 
@@ -121,11 +120,16 @@ async def test_callers_from_elsewhere_need_the_scope_and_that_of_all_sessions(
             caller = Caller(tenant="local", subject="ann", scopes=frozenset(scopes))
             return StateNamespace(LocalChannel(client._runtime, caller))
 
-        for lacking in (ask_as("state:*"), ask_as("sessions:all")):
-            with pytest.raises(NotPermitted):
-                await lacking.get("user/x")
-            with pytest.raises(NotPermitted):
-                await lacking.set("user/x", 1)
+        own, lacking = ask_as("state:*"), ask_as("sessions:all")
+        with pytest.raises(NotPermitted):
+            await lacking.get("user/x")
+        with pytest.raises(NotPermitted):
+            await lacking.set("user/x", 1)
+        # What is another's does not exist.
+        with pytest.raises(NotFound):
+            await own.get("user:bob/x")
+        with pytest.raises(NotFound):
+            await own.set("user:bob/x", 1)
         everyone = ask_as("state:*", "sessions:all")
         await everyone.set("user/x", 1)
         assert await client.state.get("user:ann/x") == 1

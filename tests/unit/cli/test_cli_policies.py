@@ -120,10 +120,18 @@ def test_reload_asks_the_other_processes(project: Path) -> None:
     assert asyncio.run(asked()) == ["policy.reload_requested"]
 
 
-def test_reload_of_wrong_files_asks_nobody(project: Path) -> None:
+async def _list_system_kinds() -> set[str]:
+    async with AsyncClient() as client:
+        journal = await client.storage.journal()
+        return {event.kind for event in await journal.read(SYSTEM_SESSION)}
+
+
+def test_reload_of_wrong_files_asks_no_process_and_says_so_everywhere(project: Path) -> None:
     (project / "policies/tools.yaml").write_text("agents: [\n")
     assert call("reload").exit_code == 3
-    assert not (project / "state").exists()
+    kinds = asyncio.run(_list_system_kinds())
+    assert "policy.reload_requested" not in kinds
+    assert "policy.rejected" in kinds
 
 
 async def _record(project: Path) -> None:

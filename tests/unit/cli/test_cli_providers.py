@@ -30,7 +30,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server() -> Iterator[FakeServer]:
     """A server in a thread of its own: commands run a loop of theirs."""
     seven = Reply(calls=(ScriptedCall(name="report_number", arguments='{"value": 7}'),))
-    made = FakeServer([seven], key=KEY, wires=("chat",), models=("fake-model",))
+    paris = Reply(calls=(ScriptedCall(name="get_weather", arguments='{"city": "Paris"}'),))
+    made = FakeServer([seven, paris], key=KEY, wires=("chat",), models=("fake-model",))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

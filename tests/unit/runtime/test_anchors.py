@@ -61,6 +61,10 @@ def test_records_that_were_rolled_back_to_an_older_copy_are_named(
         later = client.sessions.create("later").id
         ask(client, later)
         assert client.audit.verify() == []
+    if anchor.startswith("sqlite:"):
+        with closing(sqlite3.connect(tmp_path / "elsewhere" / "journal.db")) as other:
+            kinds = {kind for (kind,) in other.execute("SELECT kind FROM events")}
+        assert "journal.anchored" in kinds, "there, anchors are facts"
     put_back(tmp_path, older)
     with opened(tmp_path, "") as client:
         assert client.audit.verify() == []  # without the anchor all seems well
