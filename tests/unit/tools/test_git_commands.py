@@ -232,7 +232,7 @@ HIDDEN_GIT = [
 KINDS = itertools.cycle(["filter-clean", "external-diff-of-a-driver", "fsmonitor", "external-diff"])
 
 
-@pytest.mark.parametrize(("line", "kind"), zip(HIDDEN_GIT, KINDS, strict=False))
+@pytest.mark.parametrize(("line", "kind"), tuple(zip(HIDDEN_GIT, KINDS, strict=False)))
 async def test_git_is_found_wherever_a_line_hides_it(line, kind, tmp_path):
     case = next(one for one in CASES if one["id"] == kind)
     prepared = await asyncio.to_thread(Prepared, tmp_path, case)
