@@ -16,7 +16,7 @@ STORM = Path(__file__).with_name("lease_storm.py")
 
 
 @pytest.mark.parametrize(
-    ("what", "count"), (("kills", 24), ("zombies", 8), ("steps", 4)), ids=("kill", "stop", "step")
+    ("what", "count"), (("kills", 12), ("zombies", 4), ("steps", 2)), ids=("kill", "stop", "step")
 )
 def test_no_effect_happens_twice_and_none_is_lost(what: str, count: int) -> None:
     numbers = {"kills": 0, "zombies": 0, "steps": 0, what: count}
