@@ -7,6 +7,7 @@ import http.client
 import http.server
 import json
 import logging
+import socket
 import threading
 import urllib.parse
 import urllib.request
@@ -51,6 +52,56 @@ class _Busy(http.server.BaseHTTPRequestHandler):
 def serve_503() -> Iterator[str]:
     """Answer everything with 503; yields the address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Busy)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Cutting(http.server.BaseHTTPRequestHandler):
+    """Hands requests on, and hangs up in the midst of every second part of an upload."""
+
+    protocol_version = "HTTP/1.1"
+    behind = ""
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("content-length") or 0)
+        if "partNumber=2" in self.path:
+            self.rfile.read(length // 2)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        body = self.rfile.read(length)
+        connection = http.client.HTTPConnection(self.behind)
+        try:
+            connection.request(self.command, self.path, body, dict(self.headers.items()))
+            answer = connection.getresponse()
+            data = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                    self.send_header(name, value)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        finally:
+            connection.close()
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def serve_cutting(address: str) -> Iterator[str]:
+    """Stand before an S3 server whose connections break in the second part; yields the address."""
+    handler = type("Cutting", (_Cutting,), {"behind": address.removeprefix("http://")})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -22,7 +22,7 @@ from holdfast.testing import ArtifactBackendConformance
 from holdfast.testing.artifact_conformance import LARGE, key_of, make_bytes, read_all
 
 sys.path.insert(0, str(Path(__file__).parent))
-from s3_server import google_bucket, serve_503, serve_google, serve_s3
+from s3_server import google_bucket, serve_503, serve_cutting, serve_google, serve_s3
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
@@ -130,6 +130,26 @@ async def test_a_bucket_that_answers_503_gives_a_clear_error_and_loses_nothing(s
             assert "s3://holdfast/x" in str(failed.value)
             with pytest.raises(StorageUnavailable):
                 await busy.size(key_of(b""))
+
+
+async def test_an_upload_that_breaks_in_its_midst_publishes_nothing_and_can_be_repeated(s3):
+    data = make_bytes(LARGE)
+    with serve_cutting(s3) as address:
+        broken = bucket(address, "cut").begin("u1")
+        with pytest.raises(StorageUnavailable) as failed:
+            await broken.write(data)
+            await broken.publish(key_of(data))
+        assert failed.value.is_retryable
+        await broken.discard()
+    whole = bucket(s3, "cut")
+    with pytest.raises(ArtifactDamaged):
+        await read_all(whole, key_of(data))
+    assert b"<Upload>" not in await asyncio.to_thread(ask, f"{s3}/holdfast?uploads")
+    again = whole.begin("u2")
+    await again.write(data)
+    await again.publish(key_of(data))
+    await again.discard()
+    assert await read_all(whole, key_of(data)) == data
 
 
 async def test_an_object_that_was_cut_short_in_the_bucket_is_noticed(s3, tmp_path):
