@@ -89,7 +89,7 @@ def explain(
         policy_version=policy_version,
     )
     lines: list[RuleLine] = []
-    is_script = is_script_allowed(request, ceiling, held)
+    is_script = request.is_confined and is_script_allowed(request, ceiling, held)
     for target in request.targets or ("*",):
         lines += _format_lines(ceiling, "ceiling", 0, request, target)
         level: Rights | None = held
