@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMBadRequest, LLMProtocolError
-from holdfast.ids import make_id
 from holdfast.messages import Message, Part, TextPart, TokenUsage
 from holdfast.providers.endpoint_memory import EndpointMemory, SchemaWay
 from holdfast.providers.json_schema import list_problems
@@ -29,6 +28,7 @@ from holdfast.providers.model import (
     Restarted,
 )
 from holdfast.providers.rescue import find_json
+from holdfast.providers.tool_prompt import add_correction
 
 _TRIES_IN_WORDS = 3
 
@@ -84,7 +84,7 @@ class StructuredOutputModel(ModelWrapper):
                     fitted = msgspec.structs.replace(fitted, usage=spent)
                 yield Finished(fitted, got.finished.request_id)
                 return
-            asked = _correct(asked, message, wrong) if way == "prompted" else request
+            asked = add_correction(asked, message, wrong) if way == "prompted" else request
 
     def _list_tries(self, known: SchemaWay | None) -> list[tuple[SchemaWay, Model]]:
         """Return the ways in order, the known one first; words are tried several times."""
@@ -145,16 +145,6 @@ def _fit(message: Message, schema: JsonObject) -> tuple[Message, str]:
     kept: list[Part] = [part for part in message.parts if not isinstance(part, TextPart)]
     text = TextPart(text=msgspec.json.encode(value).decode())
     return msgspec.structs.replace(message, parts=(*kept, text)), ""
-
-
-def _correct(request: ModelRequest, answer: Message, wrong: str) -> ModelRequest:
-    """Add what the model wrote, and what was wrong with it."""
-    wrote = msgspec.structs.replace(answer, parts=(TextPart(text=answer.text or "(nothing)"),))
-    told = TextPart(text=f"That cannot be used: {wrong}. Write the JSON again.", is_synthetic=True)
-    correction = Message(
-        id=make_id("msg"), session_id=answer.session_id, role="user", parts=(told,)
-    )
-    return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
 __all__ = ["StructuredOutputModel", "put_schema_in_words"]

@@ -35,7 +35,7 @@ from holdfast.providers.rescue import (
     without_thoughts,
 )
 from holdfast.providers.short_tools import shorten_tools
-from holdfast.providers.tool_prompt import must_call, rewrite, select_allowed_tools
+from holdfast.providers.tool_prompt import add_correction, must_call, rewrite, select_allowed_tools
 
 MAX_CORRECTIONS = 2
 CLAIMED = "claimed_not_called"
@@ -136,7 +136,7 @@ class ToolModeModel(ModelWrapper):
                     yield late
                 yield Finished(message, finished.request_id)
                 return
-            prepared = _correct(prepared, finished.message, complaint)
+            prepared = add_correction(prepared, finished.message, complaint)
         raise LLMToolCallMissing(
             provider=self.info.provider,
             model=self.info.model,
@@ -268,23 +268,6 @@ def _format_complaint(calls: tuple[ToolPart, ...], tools: tuple[ToolSpec, ...]) 
         if wrong:
             return f"the arguments of {call.tool} do not fit: {'; '.join(wrong[:5])}"
     return ""
-
-
-def _correct(request: ModelRequest, answer: Message, complaint: str) -> ModelRequest:
-    """Add what the model wrote and what was wrong with it; calls go back as text."""
-    told = answer.text or " ".join(
-        _parse_json({"tool": call.tool, "arguments": call.input}) for call in answer.tool_calls
-    )
-    wrote = msgspec.structs.replace(
-        answer, parts=(TextPart(text=told or "(nothing)"),), stop_reason="stop"
-    )
-    correction = Message(
-        id=make_id("msg"),
-        session_id=answer.session_id,
-        role="user",
-        parts=(TextPart(text=f"That cannot be used: {complaint}. Try again.", is_synthetic=True),),
-    )
-    return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
 def _list_late_deltas(message: Message, gate: _Gate, is_changed: bool) -> list[Delta]:

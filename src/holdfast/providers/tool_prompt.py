@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.canonical import JsonObject
+from holdfast.ids import make_id
 from holdfast.messages import Message, Part, TextPart, ToolPart, ToolSpec
 from holdfast.providers.json_schema import list_types, resolve
 from holdfast.providers.model import ModelRequest, ToolMode
@@ -143,6 +144,23 @@ def as_text(message: Message) -> Message:
             parts.append(TextPart(text=_parse_json(call)))
     role = "user" if message.role == "tool" else message.role
     return msgspec.structs.replace(message, role=role, parts=tuple(parts))
+
+
+def add_correction(request: ModelRequest, answer: Message, complaint: str) -> ModelRequest:
+    """Add what the model wrote and what was wrong with it; calls go back as text."""
+    told = answer.text or " ".join(
+        _parse_json({"tool": call.tool, "arguments": call.input}) for call in answer.tool_calls
+    )
+    wrote = msgspec.structs.replace(
+        answer, parts=(TextPart(text=told or "(nothing)"),), stop_reason="stop"
+    )
+    correction = Message(
+        id=make_id("msg"),
+        session_id=answer.session_id,
+        role="user",
+        parts=(TextPart(text=f"That cannot be used: {complaint}. Try again.", is_synthetic=True),),
+    )
+    return msgspec.structs.replace(request, messages=(*request.messages, wrote, correction))
 
 
 def make_example(schema: object, root: object = None, depth: int = 0) -> object:
