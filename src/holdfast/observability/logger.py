@@ -58,7 +58,7 @@ class Logger:
         """Write what only a search for a fault needs."""
         self._write(logging.DEBUG, event, fields)
 
-    def info(self, event: str, **fields: object) -> None:
+    def note(self, event: str, **fields: object) -> None:
         """Write what an operator may ask about later."""
         self._write(logging.INFO, event, fields)
 

@@ -53,7 +53,7 @@ class LoadWatch:
             )
         elif count < self._first <= self._next // 2:
             self._next = self._first
-            _log.info("queue.short", waiting=count, tenant=self._tenant)
+            _log.note("queue.short", waiting=count, tenant=self._tenant)
         return count
 
 

@@ -209,7 +209,7 @@ class HttpApplication:
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
             name = scope["holdfast.name"]
-            say = _log.debug if name in _PROBES and status < 400 else _log.info
+            say = _log.debug if name in _PROBES and status < 400 else _log.note
             say(
                 "request.ended",
                 operation=name or scope["method"],
