@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import venv
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,9 @@ class Scores:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(one) + "\n")
         word = "right" if one["right"] else "wrong"
-        line = f"{self.framework:14} {one['task']:14} {word}  {one['seconds']:5.1f} s  {one['note']}"
+        line = (
+            f"{self.framework:14} {one['task']:14} {word}  {one['seconds']:5.1f} s  {one['note']}"
+        )
         sys.stderr.write(line.rstrip() + "\n")
 
     def left(self, rows: tuple[str, ...]) -> list[str]:
@@ -111,12 +114,16 @@ async def attempt_ours(
         if row == "loops":
             is_right, note = await run_loop(client, task, model)
         else:
-            is_right, note = await run_agent(client, row, task, model)
+            # The first one also finds out in which way the model calls tools.
+            limit_s = tasks.LIMIT_S * (4 if name == names[0] else 1)
+            is_right, note = await run_agent(client, row, task, model, limit_s)
         seconds = round(time.monotonic() - started, 1)
         yield {"task": name, "right": is_right, "seconds": seconds, "note": note}
 
 
-async def run_agent(client: AsyncClient, row: str, task: Any, model: str) -> tuple[bool, str]:
+async def run_agent(
+    client: AsyncClient, row: str, task: Any, model: str, limit_s: float
+) -> tuple[bool, str]:
     """Let an agent do a task."""
     tasks.CALLED.clear()
     kind = make_type(task) if row == "structured" else None
@@ -133,7 +140,7 @@ async def run_agent(client: AsyncClient, row: str, task: Any, model: str) -> tup
     output: Any = None
     note = ""
     try:
-        async with asyncio.timeout(tasks.LIMIT_S):
+        async with asyncio.timeout(limit_s):
             result = await agent.run(task.text, client=client)
             output = result.output if kind else result.response
     except (HoldfastError, TimeoutError) as error:
@@ -153,7 +160,9 @@ async def run_loop(client: AsyncClient, goal: str, model: str) -> tuple[bool, st
     return report.is_done or bool(report.reason and report.tokens), note
 
 
-async def score_ours(base_url: str, model: str, scores: Scores, left: list[str], end: float) -> None:
+async def score_ours(
+    base_url: str, model: str, scores: Scores, left: list[str], end: float
+) -> None:
     """Do what is left of our part."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -166,6 +175,7 @@ async def score_ours(base_url: str, model: str, scores: Scores, left: list[str],
                 make_config(name="suite", base_url=base_url, is_local=True, key_env="SUITE_KEY")
             )
             async for one in attempt_ours(client, f"suite:{model}", left):
+                check_server(base_url)
                 scores.keep(one)
                 if time.monotonic() > end:
                     return
@@ -185,10 +195,17 @@ def score_peer(base_url: str, model: str, scores: Scores, left: list[str], end: 
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdout is not None
         for line in peer.stdout:
+            check_server(base_url)
             scores.keep(json.loads(line))
             if time.monotonic() > end:
                 peer.terminate()
                 break
+
+
+def check_server(base_url: str) -> None:
+    """Refuse to count answers of a server that is gone."""
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/health", timeout=60):
+        pass
 
 
 def score_model(name: str, options: argparse.Namespace, end: float) -> list[Scores]:
@@ -212,8 +229,10 @@ def score_model(name: str, options: argparse.Namespace, end: float) -> list[Scor
 
 
 def show(name: str, everybody: list[Scores]) -> tuple[bool, bool]:
-    """Print the table of a model; says whether ours is below in a row, and whether tasks are left."""
-    sys.stdout.write(f"\n{name}\n{'':12}" + "".join(f"{one.framework:>16}" for one in everybody) + "\n")
+    """Print the table of a model; returns whether a row is below, and whether tasks are left."""
+    sys.stdout.write(
+        f"\n{name}\n{'':12}" + "".join(f"{one.framework:>16}" for one in everybody) + "\n"
+    )
     is_below = is_left = False
     for row in tasks.ROWS:
         names = tasks.names((row,))
