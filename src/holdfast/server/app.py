@@ -22,6 +22,7 @@ from holdfast.operations import OWNER, Caller, HttpRoute, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
+from holdfast.server.faces import Draining, Face
 from holdfast.server.guard import AddressGuard
 from holdfast.server.http import (
     AsgiApp,
@@ -86,7 +87,9 @@ class HttpApplication:
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
-        self.streams: set[EventStream] = set()
+        self.faces: dict[str, Face] = {}
+        """Other protocols, by the first word of the path below which they answer."""
+        self.streams: set[Draining] = set()
         self.active = 0
         """Requests that are being answered now."""
         self.is_draining = False
@@ -171,6 +174,8 @@ class HttpApplication:
     async def close(self) -> None:
         """Settle, and close the records."""
         await self.settle()
+        for face in self.faces.values():
+            await face.close()
         await self.runtimes.close()
 
     # --- the way of a request ---------------------------------------------------------
@@ -266,6 +271,10 @@ class HttpApplication:
             return await page(request, None, request_id)
         if method == "OPTIONS":
             return self._preflight(request)
+        face = self.faces.get(request.segments[0]) if request.segments else None
+        if face is not None:
+            request.scope["holdfast.name"] = f"/{request.segments[0]}"
+            return await face.answer(request, send)
         caller = await self.authenticator.authenticate(request.head)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
