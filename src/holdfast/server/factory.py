@@ -66,15 +66,7 @@ def create_app(
         middleware = [*middleware, *load_middleware()]
     app = HttpApplication(runtimes, authenticator, settings=chosen, middleware=middleware)
     add_pages(app)
-    add_faces(app)
     return app
-
-
-def add_faces(app: HttpApplication) -> None:
-    """Let an application speak other protocols too."""
-    from holdfast.server.openai import OpenAIFace  # noqa: PLC0415 - not part of every import
-
-    app.faces["openai"] = OpenAIFace(app)
 
 
 def make_authenticator(settings: Settings, control: ControlPlane) -> Authenticator:

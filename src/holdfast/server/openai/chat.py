@@ -13,7 +13,7 @@ from holdfast.messages import Message, TokenUsage, sum_usage
 from holdfast.operations import Caller, runs
 from holdfast.providers import Finished, ReasoningDelta, Restarted, TextDelta
 from holdfast.runtime import OpenQuestion, Runtime
-from holdfast.server.faces import start_run
+from holdfast.server.face_runs import start_run
 from holdfast.server.openai.asked import (
     AskedRun,
     answer_calls,

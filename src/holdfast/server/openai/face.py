@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.agents import AgentRecord
 from holdfast.canonical import JsonObject
-from holdfast.errors import ServerDraining
 from holdfast.ids import make_id
-from holdfast.observability import Logger
 from holdfast.operations import Caller, agents, runs
 from holdfast.runtime import Runtime
-from holdfast.server.faces import FrameStream, name_run
-from holdfast.server.http import Disconnected, Send, ServerRequest, ServerResponse
+from holdfast.server.face_runs import FrameStream, name_run
+from holdfast.server.faces import Face, FaceRequest
+from holdfast.server.http import ServerResponse
 from holdfast.server.openai.chat import Completion, read_chat
 from holdfast.server.openai.failures import BadRequest, make_failure, make_failure_response
 from holdfast.server.openai.responses import (
@@ -30,8 +29,10 @@ from holdfast.server.problems import ProblemRaised
 if TYPE_CHECKING:
     from holdfast.server.app import HttpApplication
 
-_log = Logger("holdfast.server.openai")
-PREFIX: Final = ("openai", "v1")
+
+def make_face(app: HttpApplication) -> Face:
+    """Return the face of an application."""
+    return Face(answer=OpenAIFace(app).answer, explain=make_failure_response)
 
 
 class OpenAIFace:
@@ -41,67 +42,30 @@ class OpenAIFace:
         """Answer for this application."""
         self._app = app
 
-    async def close(self) -> None:
-        """Nothing was opened."""
-
-    async def answer(self, request: ServerRequest, send: Send) -> ServerResponse | None:
-        """Return the answer, errors in the form of OpenAI; `None` if it was sent as a stream."""
-        request_id = str(request.scope.get("holdfast.request_id", ""))
-        try:
-            return await self._answer(request, send, request_id)
-        except Disconnected:
-            raise
-        except Exception as error:  # noqa: BLE001 - a door: told in the form of the protocol
-            response = make_failure_response(error, request_id)
-            if response.status >= 500:
-                _log.warning("request failed", status=response.status, error=str(error))
-            return response
-
-    async def _answer(
-        self, request: ServerRequest, send: Send, request_id: str
-    ) -> ServerResponse | None:
-        app, method, words = self._app, request.head.method, request.segments
-        caller = await app.authenticator.authenticate(request.head)
-        if app.is_draining:
-            raise ServerDraining
-        runtime = await app.runtimes.runtime_for(caller)
-        rest = words[2:] if words[:2] == PREFIX else ()
-        match (method, *rest):
+    async def answer(self, asked: FaceRequest) -> ServerResponse | None:
+        """Return the answer; `None` if it was sent as a stream."""
+        caller, runtime = await asked.authenticate(), await asked.open_runtime()
+        match (asked.method, *asked.words):
             case ("GET", "models"):
                 return await _list_models(runtime, caller)
             case ("GET", "models", name):
                 return await _get_model(runtime, caller, name)
             case ("POST", "chat", "completions"):
-                body = await self._read(request)
-                return await self._chat(request, send, runtime, caller, body)
+                body = await _read_object(asked)
+                return await self._chat(asked, runtime, caller, body)
             case ("POST", "responses"):
-                body = await self._read(request)
-                return await self._respond(request, send, runtime, caller, body)
+                body = await _read_object(asked)
+                return await self._respond(asked, runtime, caller, body)
             case ("GET", "responses", id):
-                return await self._read_response(request, send, runtime, caller, id)
+                return await self._read_response(asked, runtime, caller, id)
             case ("POST", "responses", id, "cancel"):
                 found = await open_response(runtime, caller, id)
-                await runs.cancel.perform(runtime, caller, found.id.run_id, reason="by the client")
-                await runs.result.perform(runtime, caller, found.id.run_id, raise_on_failure=False)
+                run_id = found.id.run_id
+                await runs.cancel.perform(runtime, caller, run_id, reason="by the client")
+                await runs.result.perform(runtime, caller, run_id, raise_on_failure=False)
                 return _make_ok(await found.read())
-        path = "/".join(words)
-        raise ProblemRaised(404, "request.path", f"there is no {method} /{path} here")
-
-    async def _read(self, request: ServerRequest) -> dict[str, Any]:
-        options = self._app.options
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise ProblemRaised(415, "request.encoding", "send the body as it is, not packed")
-        data = await request.read_body(
-            limit=options.max_body_bytes, timeout_s=options.body_timeout_s
-        )
-        try:
-            body = msgspec.json.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise BadRequest("the body is no JSON") from None
-        if not isinstance(body, dict):
-            raise BadRequest("the body is no JSON object")
-        _check_depth(body, options.max_depth)
-        return body
+        path = "/".join(asked.words)
+        raise ProblemRaised(404, "request.path", f"there is no {asked.method} {path} here")
 
     async def _check_agent(self, runtime: Runtime, caller: Caller, body: dict[str, Any]) -> None:
         """Raise as OpenAI does for a model that is not there."""
@@ -110,80 +74,68 @@ class OpenAIFace:
             raise BadRequest(f"there is no agent {name!r:.80}", "model", "model_not_found", 404)
 
     async def _chat(
-        self,
-        request: ServerRequest,
-        send: Send,
-        runtime: Runtime,
-        caller: Caller,
-        body: dict[str, Any],
+        self, asked: FaceRequest, runtime: Runtime, caller: Caller, body: dict[str, Any]
     ) -> ServerResponse | None:
         await self._check_agent(runtime, caller, body)
-        run_id = _choose_run(request, caller, "openai.chat")
-        asked = await read_chat(runtime, caller, body, run_id=run_id)
-        completion = Completion(asked, runtime, caller)
+        run_id = _choose_run(asked, caller, "openai.chat")
+        wanted = await read_chat(runtime, caller, body, run_id=run_id)
+        completion = Completion(wanted, runtime, caller)
         if not body.get("stream"):
             return _make_ok(await completion.answer())
         options = body.get("stream_options")
         has_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        request_id = str(request.scope.get("holdfast.request_id", ""))
-        frames = completion.stream(has_usage=has_usage, request_id=request_id)
-        await self._send(frames, request, send)
+        await self._send(completion.stream(has_usage=has_usage, request_id=asked.id), asked)
         return None
 
     async def _respond(
-        self,
-        request: ServerRequest,
-        send: Send,
-        runtime: Runtime,
-        caller: Caller,
-        body: dict[str, Any],
+        self, asked: FaceRequest, runtime: Runtime, caller: Caller, body: dict[str, Any]
     ) -> ServerResponse | None:
         await self._check_agent(runtime, caller, body)
-        run_id = _choose_run(request, caller, "openai.responses")
-        asked = await read_request(runtime, caller, body, run_id=run_id)
-        id = ResponseId(asked.run_id, asked.after)
-        made = ResponseRun(runtime, caller, id, asked.client, asked.agent)
+        run_id = _choose_run(asked, caller, "openai.responses")
+        wanted = await read_request(runtime, caller, body, run_id=run_id)
+        id = ResponseId(wanted.run_id, wanted.after)
+        made = ResponseRun(runtime, caller, id, wanted.client, wanted.agent)
         if body.get("background") is True:
-            await made.begin(asked)
+            await made.begin(wanted)
             if not body.get("stream"):
                 return _make_ok(await made.read())
-            await self._send(_number(made.follow(), 0), request, send)
+            await self._send(_number(made.follow(), 0), asked)
             return None
-        events = made.execute(asked)
+        events = made.execute(wanted)
         if body.get("stream"):
-            await self._send(_number(events, 0), request, send)
+            await self._send(_number(events, 0), asked)
             return None
         async for _ in events:
             pass
         return _make_ok(made.to_body())
 
     async def _read_response(
-        self, request: ServerRequest, send: Send, runtime: Runtime, caller: Caller, id: str
+        self, asked: FaceRequest, runtime: Runtime, caller: Caller, id: str
     ) -> ServerResponse | None:
         found = await open_response(runtime, caller, id)
-        query = dict(request.read_query())
+        query = dict(asked.request.read_query())
         if query.get("stream") != "true":
             return _make_ok(await found.read())
         after = query.get("starting_after", "-1")
         if not after.removeprefix("-").isdecimal() or len(after) > 12:
             raise BadRequest("starting_after is the number of an event", "starting_after")
-        await self._send(_number(found.follow(), int(after) + 1), request, send)
+        await self._send(_number(found.follow(), int(after) + 1), asked)
         return None
 
-    async def _send(
-        self, frames: AsyncGenerator[bytes, None], request: ServerRequest, send: Send
-    ) -> None:
+    async def _send(self, frames: AsyncGenerator[bytes, None], asked: FaceRequest) -> None:
         stream = FrameStream(frames, heartbeat_s=self._app.options.heartbeat_s)
-        self._app.streams.add(stream)
-        try:
-            await stream.send_all(request, send)
-        finally:
-            self._app.streams.discard(stream)
+        await self._app.send_stream(stream, asked.request, asked.send)
 
 
-def _choose_run(request: ServerRequest, caller: Caller, face: str) -> str:
-    key = request.headers.get("idempotency-key", "")
-    return name_run(caller, face, key) or make_id("run")
+async def _read_object(asked: FaceRequest) -> dict[str, Any]:
+    body = await asked.read_json()
+    if not isinstance(body, dict):
+        raise BadRequest("the body is no JSON object")
+    return body
+
+
+def _choose_run(asked: FaceRequest, caller: Caller, face: str) -> str:
+    return name_run(caller, face, asked.headers.get("idempotency-key", "")) or make_id("run")
 
 
 async def _number(
@@ -227,19 +179,4 @@ def _make_ok(body: JsonObject) -> ServerResponse:
     return ServerResponse(200, msgspec.json.encode(body))
 
 
-def _check_depth(value: object, most: int) -> None:
-    """Refuse a body that is nested too deeply; raises BadRequest."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return
-    raise BadRequest(f"the body is nested more than {most} levels deep")
-
-
-__all__ = ["OpenAIFace"]
+__all__ = ["OpenAIFace", "make_face"]

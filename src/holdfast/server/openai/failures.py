@@ -26,15 +26,13 @@ _TYPES: Final = {
 _CODES: Final = {"auth.required": "invalid_api_key", "budget.exceeded": "insufficient_quota"}
 
 
-class BadRequest(Exception):
+class BadRequest(ProblemRaised):
     """A request that OpenAI would refuse too, with the parameter that is wrong."""
 
     def __init__(self, message: str, param: str = "", code: str = "", status: int = 400) -> None:
         """Refuse a request."""
-        super().__init__(message)
+        super().__init__(status, code, message)
         self.param = param
-        self.code = code
-        self.status = status
 
 
 def make_failure(

@@ -21,7 +21,7 @@ from holdfast.operations import Caller, approvals, runs
 from holdfast.policy import ApprovalRequested
 from holdfast.providers import Finished, ReasoningDelta, Restarted, TextDelta
 from holdfast.runtime import OpenQuestion, Runtime
-from holdfast.server.faces import start_run
+from holdfast.server.face_runs import start_run
 from holdfast.server.openai.asked import (
     AskedRun,
     answer_calls,
