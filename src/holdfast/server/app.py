@@ -62,6 +62,9 @@ _OF_SESSION: Final = frozenset({"runs.events"})
 Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
 """Answers a path that is no operation: health, metrics, the description of the API."""
 
+Face = Callable[[ServerRequest, Send, str], Awaitable[ServerResponse | None]]
+"""Answers every path below a word, such as the dashboard; `None` if it has sent a stream."""
+
 
 class HttpApplication:
     """Answers requests over HTTP; an ASGI application.
@@ -86,6 +89,8 @@ class HttpApplication:
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
+        self.faces: dict[str, Face] = {}
+        """First words of paths below which another face answers, with its own login."""
         self.streams: set[EventStream] = set()
         self.active = 0
         """Requests that are being answered now."""
@@ -188,7 +193,9 @@ class HttpApplication:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
-                message["headers"] = [*own, *self._common(scope, request_id)]
+                named = {name for name, _ in own}
+                common = self._common(scope, request_id)
+                message["headers"] = [*own, *(one for one in common if one[0] not in named)]
             await send(message)
 
         scope.setdefault("state", {})
@@ -266,6 +273,9 @@ class HttpApplication:
             return await page(request, None, request_id)
         if method == "OPTIONS":
             return self._preflight(request)
+        face = self.faces.get(request.segments[0]) if request.segments else None
+        if face is not None:
+            return await face(request, send, request_id)
         caller = await self.authenticator.authenticate(request.head)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
@@ -473,4 +483,4 @@ def _header(scope: Scope, name: bytes) -> str:
     return ""
 
 
-__all__ = ["Handler", "HttpApplication"]
+__all__ = ["Face", "Handler", "HttpApplication"]
