@@ -1,4 +1,4 @@
-"""`holdfast dashboard`: the pages of a server, opened in the browser of whoever calls it."""
+"""`holdfast dashboard`: the pages of a server, opened in the browser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(invocation: Invocation, is_quiet: bool, port: int | None) -> None:
         _show(invocation, address, credential, is_quiet=is_quiet)
         return
     except ServerUnreachable:
-        pass  # nobody listens there: serve it here
+        pass  # no server listens there: serve it here
 
     from holdfast.server import create_app, serve  # noqa: PLC0415 - optional extra
 
@@ -84,7 +84,7 @@ def ask_for_link(address: str, credential: str) -> str:
 
     Raises:
         Unauthenticated: the server does not know the credential.
-        ServerUnreachable: nobody answers there.
+        ServerUnreachable: no server answers there.
         ServerFailed: it has no dashboard.
     """
     request = urllib.request.Request(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -13,10 +13,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import StorageError
 from holdfast.operations import Caller
 from holdfast.server.app import Handler, HttpApplication
-from holdfast.server.http import Send, ServerRequest, ServerResponse
-
-if TYPE_CHECKING:
-    from holdfast.server.dashboard import Dashboard
+from holdfast.server.http import ServerRequest, ServerResponse
 
 _READY_WITHIN_S: Final = 5.0
 
@@ -28,8 +25,7 @@ def add_pages(app: HttpApplication) -> None:
     app.pages[("GET", "/ready")] = functools.partial(_ready, app)
     app.pages[("GET", "/openapi.json")] = _openapi
     app.pages[("GET", "/docs")] = _docs
-    app.pages[("GET", "/")] = _root
-    _add_dashboard(app)
+    app.pages[("GET", "/")] = _show_root
     metrics: list[Handler] = []
 
     async def show_metrics(
@@ -49,21 +45,9 @@ def add_pages(app: HttpApplication) -> None:
         add_debug_pages(app)
 
 
-def _add_dashboard(app: HttpApplication) -> None:
-    """Show pages for people below `/dashboard`, made with the first one that is asked for."""
-    made: list[Dashboard] = []
-
-    async def answer(request: ServerRequest, send: Send, request_id: str) -> ServerResponse | None:
-        if not made:
-            from holdfast.server.dashboard import Dashboard  # noqa: PLC0415 - optional extra
-
-            made.append(await asyncio.to_thread(Dashboard, app))
-        return await made[0].answer(request, send, request_id)
-
-    app.faces["dashboard"] = answer
-
-
-async def _root(request: ServerRequest, caller: Caller | None, request_id: str) -> ServerResponse:
+async def _show_root(
+    request: ServerRequest, caller: Caller | None, request_id: str
+) -> ServerResponse:
     """People who open the bare address find the dashboard."""
     place = f"{request.scope.get('root_path', '')}/dashboard"
     return ServerResponse(303, headers=(("location", place),))

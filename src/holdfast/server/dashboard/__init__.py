@@ -1,6 +1,6 @@
 """The dashboard: pages for people, below `/dashboard` of the server.
 
-A face like any other: a page asks operations in the name of whoever is logged in, and shows what
+A face like any other: a page asks operations in the name of the caller who is logged in, and shows what
 they answer. Here are the pages (`views/`, `templates/`), the login (`logins.py`), and what makes
 HTML of data. No page holds a script or a style of its own, and none asks another host.
 """
@@ -14,5 +14,8 @@ from holdfast.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from holdfast.server.dashboard.application import PREFIX as PREFIX
     from holdfast.server.dashboard.application import Dashboard as Dashboard
+    from holdfast.server.dashboard.application import make_face as make_face
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"application": "Dashboard PREFIX"})
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__, {"application": "Dashboard PREFIX make_face"}
+    )

@@ -27,6 +27,7 @@ from holdfast.server.dashboard.logins import (
 from holdfast.server.dashboard.rendering import Renderer
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.views import add_views
+from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import Disconnected, Send, ServerRequest, ServerResponse
 from holdfast.server.identity import RequestHead, read_bearer
 from holdfast.server.problems import ProblemRaised, make_problem
@@ -95,7 +96,7 @@ class Dashboard:
             raise ServerDraining
         if words == ("logout",) and method == "POST":
             await self._read_form(request, cookie)
-            return self._set_cookie(request, "", f"{root_of(request)}/login")
+            return self._set_cookie(request, "", f"{find_root(request)}/login")
         if words == ("theme",) and method == "POST":
             return self._set_theme(request, await self._read_form(request, cookie))
         view, found = self._routes.find(method, words)
@@ -104,7 +105,7 @@ class Dashboard:
             form = await self._read_form(request, cookie)
         runtime = await self.app.runtimes.runtime_for(caller)
         csrf = (await self._open_logins()).make_csrf_token(cookie)
-        ask = Ask(request, caller, runtime, root=root_of(request), csrf=csrf, form=form)
+        ask = Ask(request, caller, runtime, root=find_root(request), csrf=csrf, form=form)
         ask.words = found
         ask.send, ask.app, ask.kept = send, self.app, self._kept
         return await self._show(ask, await view(ask))
@@ -118,15 +119,15 @@ class Dashboard:
             mark = "&" if "?" in shown.address else "?"
             place = f"{shown.address}{mark}note={shown.note}" if shown.note else shown.address
             return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
-        html = await self._renderer.render_page(ask, shown, theme=_theme_of(ask.request))
+        html = await self._renderer.render_page(ask, shown, theme=_read_theme(ask.request))
         return ServerResponse(shown.status, html, HTML, _HEADERS)
 
     def _show_problem(
         self, request: ServerRequest, error: Exception, request_id: str
     ) -> ServerResponse:
         problem, headers = make_problem(error, request_id)
-        values = {"problem": problem, "home": root_of(request)}
-        html = self._renderer.render_bare("error.html", request, values, theme=_theme_of(request))
+        values = {"problem": problem, "home": find_root(request)}
+        html = self._renderer.render_bare("error.html", request, values, theme=_read_theme(request))
         kept = tuple(one for one in headers if one[0] in ("retry-after", "allow"))
         return ServerResponse(problem.status, html, HTML, (*kept, *_HEADERS))
 
@@ -138,7 +139,7 @@ class Dashboard:
         return self._logins
 
     async def _authenticate(self, request: ServerRequest) -> tuple[str, Caller | None]:
-        cookie = read_cookies(request).get(_cookie_name(request), "")
+        cookie = read_cookies(request).get(_name_cookie(request), "")
         if not cookie:
             return "", None
         credential = (await self._open_logins()).open(cookie)
@@ -192,7 +193,7 @@ class Dashboard:
 
     async def _log_in(self, request: ServerRequest, words: tuple[str, ...]) -> ServerResponse:
         """Answer below `login` and `links`, the only pages that need no login."""
-        method, root = request.head.method, root_of(request)
+        method, root = request.head.method, find_root(request)
         if words == ("links",) and method == "POST":
             # Asked by `holdfast dashboard`, which has a credential and no browser.
             credential = read_bearer(request.headers)
@@ -228,7 +229,7 @@ class Dashboard:
         except Unauthenticated:
             wrong = "This opens nothing: it is unknown, expired or revoked."
             return self._show_login(request, wrong, 401, form.get("next", ""))
-        place = safe_next(form.get("next", ""), root_of(request))
+        place = choose_next(form.get("next", ""), find_root(request))
         return self._set_cookie(request, credential, place, await self._open_logins())
 
     def _show_login(
@@ -239,11 +240,11 @@ class Dashboard:
             "next": next_ or dict(request.read_query()).get("next", ""),
             "has_jwt": bool(self.app.options.jwt.jwks_file or self.app.options.jwt.jwks_url),
         }
-        html = self._renderer.render_bare("login.html", request, values, theme=_theme_of(request))
+        html = self._renderer.render_bare("login.html", request, values, theme=_read_theme(request))
         return ServerResponse(status, html, HTML, _HEADERS)
 
     def _send_to_login(self, request: ServerRequest) -> ServerResponse:
-        root = root_of(request)
+        root = find_root(request)
         here = "/".join((root, *request.segments[1:]))
         if request.head.method not in ("GET", "HEAD") or request.segments[1:2] == ("live",):
             raise Unauthenticated
@@ -264,7 +265,7 @@ class Dashboard:
         sealed = logins.seal(credential) if logins is not None and credential else ""
         age = LIFETIME_S if sealed else 0
         is_secure = request.head.scheme == "https"
-        parts = [f"{_cookie_name(request)}={sealed}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        parts = [f"{_name_cookie(request)}={sealed}", "Path=/", "HttpOnly", "SameSite=Strict"]
         parts += [f"Max-Age={age}", *(["Secure"] if is_secure else [])]
         goes = (("location", place),) if place else ()
         headers = (*goes, ("set-cookie", "; ".join(parts)), *_HEADERS)
@@ -276,7 +277,7 @@ class Dashboard:
         kept = f"holdfast_theme={theme if theme in _THEMES else ''}"
         age = 31_536_000 if theme in _THEMES else 0
         cookie = f"{kept}; Path=/; SameSite=Strict; HttpOnly; Max-Age={age}"
-        place = safe_next(given.get("next", ""), root_of(request))
+        place = choose_next(given.get("next", ""), find_root(request))
         headers = (("location", place), ("set-cookie", cookie), *_HEADERS)
         return ServerResponse(303, b"", HTML, headers)
 
@@ -292,12 +293,12 @@ class Dashboard:
         return ServerResponse(200, body, kind, (kept, *_HEADERS))
 
 
-def root_of(request: ServerRequest) -> str:
+def find_root(request: ServerRequest) -> str:
     """Return where the dashboard is, behind whatever it is mounted below."""
     return f"{request.scope.get('root_path', '')}/{PREFIX}"
 
 
-def safe_next(given: str, root: str) -> str:
+def choose_next(given: str, root: str) -> str:
     """Return a page of the dashboard to go to; anything else means its first page."""
     is_ours = given == root or given.startswith((f"{root}/", f"{root}?"))
     is_plain = given.isascii() and given.isprintable() and "\\" not in given and "//" not in given
@@ -315,11 +316,15 @@ def read_cookies(request: ServerRequest) -> Mapping[str, str]:
     return {name: one.value for name, one in jar.items()}
 
 
-def _cookie_name(request: ServerRequest) -> str:
-    return SECURE_COOKIE if request.head.scheme == "https" else COOKIE
+def _name_cookie(request: ServerRequest) -> str:
+    """Return the name of the cookie: with the port, since browsers do not tell ports apart."""
+    if request.head.scheme == "https":
+        return SECURE_COOKIE
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
 
 
-def _theme_of(request: ServerRequest) -> str:
+def _read_theme(request: ServerRequest) -> str:
     theme = read_cookies(request).get("holdfast_theme", "")
     return theme if theme in _THEMES else ""
 
@@ -336,4 +341,14 @@ def _digest_static(files: Mapping[str, bytes]) -> str:
     return whole.hexdigest()[:12]
 
 
-__all__ = ["CONTENT_POLICY", "PREFIX", "Dashboard", "safe_next"]
+def make_face(app: HttpApplication) -> Face:
+    """Return what answers below `/dashboard`; it knows people by cookies of its own."""
+    dashboard = Dashboard(app)
+
+    async def answer(request: FaceRequest) -> ServerResponse | None:
+        return await dashboard.answer(request.request, request.send, request.id)
+
+    return Face(answer=answer, is_open=True)
+
+
+__all__ = ["CONTENT_POLICY", "PREFIX", "Dashboard", "make_face", "choose_next"]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Ask:
-    """One request for a page, of somebody who is logged in."""
+    """One request for a page, of a caller who is logged in."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Ask:
         """The words of the path that its pattern names."""
 
     async def perform(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Ask an operation in the name of whoever looks at the page."""
+        """Ask an operation in the name of the caller."""
         return await operation.perform(self.runtime, self.caller, *args, **kwargs)
 
     def stream(
@@ -83,7 +83,7 @@ class Ask:
         return self.link(*words, **dict(self.request.read_query()))
 
 
-class Page(msgspec.Struct, frozen=True):
+class ShownPage(msgspec.Struct, frozen=True):
     """A page to be shown: a template, and what stands in it."""
 
     template: str
@@ -102,7 +102,7 @@ class Streamed:
     """The answer was sent as a stream."""
 
 
-Shown: TypeAlias = "Page | GoTo | ServerResponse | Streamed"
+Shown: TypeAlias = "ShownPage | GoTo | ServerResponse | Streamed"
 View: TypeAlias = Callable[[Ask], Awaitable[Shown]]
 
-__all__ = ["Ask", "GoTo", "Page", "Shown", "Streamed", "View"]
+__all__ = ["Ask", "GoTo", "Shown", "ShownPage", "Streamed", "View"]

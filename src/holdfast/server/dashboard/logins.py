@@ -75,7 +75,7 @@ class SealedLogins:
 
 
 class OneTimeLinks:
-    """Codes that log somebody in once, within two minutes; kept in this process only."""
+    """Codes that log in once, within two minutes; kept in this process only."""
 
     def __init__(self, *, clock: Clock = SYSTEM) -> None:
         """Know no code yet."""

@@ -1,6 +1,6 @@
 """Texts of models and tools as HTML: Markdown without HTML in it, and diffs in colour.
 
-Everything here may have been written by somebody who wants to be executed. Markdown is parsed
+Everything here may have been written by an attacker who wants it executed. Markdown is parsed
 with HTML off, links lead nowhere but to http, https and mail, and pictures are not fetched: one
 that a page loads by itself tells its host who reads it.
 """

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast._version import __version__
 from holdfast.errors import MissingExtra
 from holdfast.operations import approvals
-from holdfast.server.dashboard.asks import Ask, Page
+from holdfast.server.dashboard.asks import Ask, ShownPage
 from holdfast.server.dashboard.navigation import NAVIGATION
 from holdfast.server.dashboard.notes import NOTES
 from holdfast.server.dashboard.prose import is_diff, render_diff, render_markdown
@@ -38,8 +38,8 @@ class Renderer:
         self._env.tests |= {"diff": is_diff}
         self._env.globals |= {"static_version": version, "version": __version__}
 
-    async def render_page(self, ask: Ask, page: Page, *, theme: str) -> bytes:
-        """Return a page with its frame, for whoever is logged in."""
+    async def render_page(self, ask: Ask, page: ShownPage, *, theme: str) -> bytes:
+        """Return a page with its frame, for the caller who is logged in."""
         waiting = 0
         if ask.may("approvals:read"):
             questions = await ask.perform(approvals.questions)
@@ -61,7 +61,7 @@ class Renderer:
     def render_bare(
         self, template: str, request: ServerRequest, values: Mapping[str, Any], *, theme: str
     ) -> bytes:
-        """Return a page for somebody who may not be logged in."""
+        """Return a page that needs no login."""
         root = f"{request.scope.get('root_path', '')}/dashboard"
         given = {"root": root, "theme": theme, **values}
         return self._env.get_template(template).render(given).encode()

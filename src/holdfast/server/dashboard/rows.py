@@ -39,7 +39,7 @@ async def describe_runs(ask: Ask, found: Sequence[Run]) -> list[RunRow]:
                 continue
     titles = await asyncio.gather(*(find_title(ask, run) for run in found))
     now = SYSTEM.now()
-    spans = [_duration(run, now) for run in found]
+    spans = [_measure(run, now) for run in found]
     longest = max([span or 0.0 for span in spans], default=0.0) or 1.0
     return [
         RunRow(run, title, known.get(run.session_id), span, (span or 0.0) / longest)
@@ -64,7 +64,7 @@ async def find_title(ask: Ask, run: Run) -> str:
     return first[:_LONGEST_TITLE] + ("…" if len(first) > _LONGEST_TITLE else "")
 
 
-def _duration(run: Run, now: float) -> float | None:
+def _measure(run: Run, now: float) -> float | None:
     if not run.time_started:
         return None
     return max(0.0, (run.time_ended or now) - run.time_started)

@@ -9,7 +9,7 @@ from holdfast.clock import SYSTEM
 from holdfast.operations import usage
 from holdfast.providers import UsageTotals
 from holdfast.runtime import UsageReport
-from holdfast.server.dashboard.asks import Ask, Page, Shown
+from holdfast.server.dashboard.asks import Ask, Shown, ShownPage
 from holdfast.server.dashboard.charts import draw_columns
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.words import format_count, format_money
@@ -65,7 +65,7 @@ async def _show(ask: Ask) -> Shown:
         "tables": tables,
         "budget": ask.runtime.settings.budget,
     }
-    return Page("costs.html", values)
+    return ShownPage("costs.html", values)
 
 
 async def _show_today(ask: Ask) -> Shown:
@@ -78,7 +78,7 @@ async def _show_today(ask: Ask) -> Shown:
         "total": report.total,
         "budget": budget,
     }
-    return Page("costs_today.html", values)
+    return ShownPage("costs_today.html", values)
 
 
 def _sort(totals: dict[str, UsageTotals]) -> list[tuple[str, UsageTotals]]:

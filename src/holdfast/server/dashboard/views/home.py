@@ -7,7 +7,7 @@ from typing import Any, Final
 from holdfast.clock import SYSTEM
 from holdfast.errors import HoldfastError
 from holdfast.operations import approvals, mcp, providers, runs, storage
-from holdfast.server.dashboard.asks import Ask, Page, Shown
+from holdfast.server.dashboard.asks import Ask, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.rows import describe_runs
 
@@ -33,7 +33,7 @@ async def _show(ask: Ask) -> Shown:
             "broken": await describe_runs(ask, today[:_FEW]),
         }
     values["health"] = await _look(ask)
-    return Page("home.html", values)
+    return ShownPage("home.html", values)
 
 
 async def _look(ask: Ask) -> list[tuple[str, str, str]]:

@@ -50,10 +50,10 @@ async def _follow(ask: Ask) -> Shown:
     if ask.caller is not OWNER:
         # Refused with a status of its own, before the stream says that it is open.
         await events.watch.admit(ask.runtime, ask.caller, (), {"session_id": session_id})
-    return await send_stream(ask, _signals(items))
+    return await send_stream(ask, _make_signals(items))
 
 
-async def _signals(items: AsyncGenerator[Event, None]) -> AsyncGenerator[StreamEvent, None]:
+async def _make_signals(items: AsyncGenerator[Event, None]) -> AsyncGenerator[StreamEvent, None]:
     async with contextlib.aclosing(items):
         yield StreamEvent(OPENED, b"{}")
         async for event in items:

@@ -7,7 +7,7 @@ from typing import Final, cast, get_args
 
 from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.operations import runs
-from holdfast.server.dashboard.asks import Ask, GoTo, Page, Shown
+from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.rows import RunRow, describe_runs
 from holdfast.sessions import Run, RunStatus
@@ -41,7 +41,7 @@ async def _show(ask: Ask) -> Shown:
         ),
         "live": "topic=runs",
     }
-    return Page("runs.html", values)
+    return ShownPage("runs.html", values)
 
 
 async def _search(ask: Ask, status: str, words: str) -> tuple[list[RunRow], str]:
