@@ -196,7 +196,9 @@ class HttpApplication:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
-                message["headers"] = [*own, *self._common(scope, request_id)]
+                named = {name for name, _ in own}
+                common = self._common(scope, request_id)
+                message["headers"] = [*own, *(one for one in common if one[0] not in named)]
             await send(message)
 
         scope.setdefault("state", {})
