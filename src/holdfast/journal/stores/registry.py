@@ -4,7 +4,9 @@ The scheme chooses the kind of store, the rest is that kind's own affair:
 
 - `sqlite:///var/lib/holdfast` is the file `journal.db` in this directory, whose path is
   absolute; `sqlite://` alone, or no address at all, means the state directory;
-- `memory://` keeps everything in the process, private to the process that opened it.
+- `memory://` keeps everything in the process, private to the process that opened it;
+- `postgresql://USER:PASSWORD@HOST/DATABASE` is the schema `holdfast` of a database (extra
+  `postgres`).
 
 Packages add kinds by entry points of the group `holdfast.stores`: the name is the scheme, the
 object a `StoreKind`. One is loaded when an address names it, and cannot replace what is built in.
@@ -111,6 +113,8 @@ _KINDS = AddressRegistry(
     StoreKind,
     {
         "memory": "holdfast.journal.stores.memory:KIND",
+        "postgres": "holdfast.journal.stores.postgres:KIND",
+        "postgresql": "holdfast.journal.stores.postgres:KIND",
         "sqlite": "holdfast.journal.stores.sqlite:KIND",
     },
 )
