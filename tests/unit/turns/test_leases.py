@@ -95,7 +95,7 @@ async def test_a_process_that_closes_gives_everything_back(
     other.close()
     assert not await journal.store.is_alive(other.owner)
     assert await keeper.acquire(session.id) is not None
-    other.show_presence()
+    await other.show_presence()
     assert not await journal.store.is_alive(other.owner)
 
 

@@ -12,7 +12,6 @@ log: appends that wait meanwhile go together with the next statement.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -33,8 +32,8 @@ from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest
 from holdfast.journal.stores._postgres_connections import (
     Connection,
     Connections,
-    is_lost,
     Runner,
+    is_lost,
     may_repeat,
     run_one,
     run_within,
@@ -251,7 +250,7 @@ class Appender:
             group = self._take_group()
             try:
                 await self._write(group)
-            except BaseException as error:  # noqa: BLE001 - whoever waits has to be told
+            except BaseException as error:
                 for work in group:
                     self._chains.pop(work.request.session_id, None)
                     work.fail(error)
@@ -521,8 +520,7 @@ class Appender:
 
 def _list_facts(work: Work) -> list[tuple[Event, Any]]:
     return [
-        (event, draft.value)
-        for event, draft in zip(work.events, work.request.drafts, strict=True)
+        (event, draft.value) for event, draft in zip(work.events, work.request.drafts, strict=True)
     ]
 
 

@@ -33,7 +33,14 @@ Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 DEFAULT_TENANT = "default"
 _OWN = {"holdfast_tenant", "holdfast_readers"}
 _MOST_READERS = 4
-_CONNECT_S = 10
+# A server whose machine is gone answers nothing at all: that is noticed within ten seconds.
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 _RECONNECT_S = 30.0
 _LONGEST_PAUSE_S = 1.0
 _IN_TENANT = "SELECT set_config('holdfast.tenant', %s, true)"
@@ -75,9 +82,7 @@ def parse_target(address: SplitResult) -> Target:
         raise UsageError(detail="holdfast_readers is a number from 1 to 100.")
     host, name = known.get("host") or "localhost", known.get("dbname") or ""
     port = f":{known['port']}" if known.get("port") else ""
-    made = psycopg.conninfo.make_conninfo(
-        url, **{} if known.get("connect_timeout") else {"connect_timeout": _CONNECT_S}
-    )
+    made = psycopg.conninfo.make_conninfo(url, **{**_DEFAULTS, **known})
     return Target(
         conninfo=made,
         shown=f"postgresql://{host}{port}/{name}",
@@ -183,7 +188,8 @@ class Connections:
             except psycopg.Error as error:
                 # What is wrong with a name or a password does not mend itself.
                 is_refusal = any(
-                    text in str(error) for text in ("authentication", "does not exist", "not permitted")
+                    text in str(error)
+                    for text in ("authentication", "does not exist", "not permitted")
                 )
                 if is_refusal or not self.is_open or loop.time() + pause > deadline:
                     raise translate(error, self.target.shown) from error
@@ -233,6 +239,19 @@ class Connections:
             await connection.execute(_LIMITS)
             await connection.execute(_IN_TENANT, (self.target.tenant,))
             yield connection
+
+    @contextlib.asynccontextmanager
+    async def separate_transaction(self) -> AsyncIterator[Connection]:
+        """Hold a transaction on a connection of its own, while others go on with their work."""
+        if not self.is_open:
+            raise self.fail_closed()
+        connection = await self.connect()
+        try:
+            async with connection, connection.transaction():
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+                yield connection
+        except psycopg.Error as error:
+            raise translate(error, self.target.shown) from error
 
     async def write(self, statement: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run one statement that writes, once: it may be stored although this raises.

@@ -7,7 +7,7 @@ Texts are kept as bytes in UTF-8 (`bytea`): any text fits, and they are compared
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, LiteralString, TypeAlias, cast
+from typing import Any, LiteralString, TypeAlias
 
 import msgspec
 
@@ -35,7 +35,7 @@ _CHUNK = 500
 
 def sql(text: str) -> LiteralString:
     """Mark a statement as made of our own texts: declared names and placeholders only."""
-    return cast("LiteralString", text)
+    return text
 
 
 class Table:
@@ -60,8 +60,8 @@ class Table:
             f"ON CONFLICT (stream, key) DO UPDATE SET data = excluded.data{updates}"
         )
         self.remove = (
-            f"DELETE FROM {self.name} p USING unnest(%b::integer[], %b::bytea[]) AS i(request, key) "
-            "JOIN accepted o USING (request) CROSS JOIN numbers n "
+            f"DELETE FROM {self.name} p "
+            "USING unnest(%b::integer[], %b::bytea[]) AS i(request, key) JOIN accepted o USING (request) CROSS JOIN numbers n "
             "WHERE p.stream = o.stream AND p.key = i.key"
         )
 
@@ -217,7 +217,8 @@ class RowTables:
         It gives the session, the key, the row and the value by which it is sorted.
         """
         table = self.tables[query.projection.name]
-        parts, values = ["p.tenant = %s"], [tenant]
+        parts: list[str] = ["p.tenant = %s"]
+        values: list[Any] = [tenant]
         if query.session_id:
             parts.append(
                 "p.stream = (SELECT stream FROM holdfast.streams "

@@ -9,7 +9,7 @@ database is set up by the first process that opens it; an existing one changes o
 from __future__ import annotations
 
 from importlib import resources
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import msgspec
 import psycopg
@@ -128,10 +128,10 @@ async def migrate(connection: psycopg.AsyncConnection[Any], where: str) -> list[
             missing = [step for step in steps if step.version > version]
             if not missing:
                 return []
-            await connection.execute(cast("LiteralString", _BOOK))
+            await connection.execute(_BOOK)
             for step in missing:
                 # Files of ours, not texts of others.
-                await connection.execute(cast("LiteralString", step.sql))
+                await connection.execute(step.sql)
                 await connection.execute(
                     "INSERT INTO holdfast.migrations (version, name, compatible_from) "
                     "VALUES (%s, %s, %s)",

@@ -112,9 +112,7 @@ def _list_row(tenant: str, stream: int, event: Event, seq: int) -> tuple[Any, ..
     )
 
 
-async def fold_session(
-    connection: Connection, tables: RowTables, tenant: str, stream: int
-) -> None:
+async def fold_session(connection: Connection, tables: RowTables, tenant: str, stream: int) -> None:
     """Make all rows of one session anew, from its log."""
     for table in tables.tables.values():
         await connection.execute(sql(f"DELETE FROM {table.name} WHERE stream = %s"), (stream,))
@@ -126,9 +124,7 @@ async def fold_session(
     while found := await (await connection.execute(statement, (stream, after))).fetchall():
         facts = [read_event(row) for row in found]
         after = facts[-1].session_seq
-        rows.update(
-            tables.fold([(e, e.decode()) for e in facts if tables.folds(e.kind)], rows)
-        )
+        rows.update(tables.fold([(e, e.decode()) for e in facts if tables.folds(e.kind)], rows))
     await write_rows(connection, tables, tenant, stream, rows)
 
 

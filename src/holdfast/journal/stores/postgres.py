@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
@@ -35,16 +35,22 @@ from holdfast.journal.stores._postgres_connections import (
 from holdfast.journal.stores._postgres_examination import examine
 from holdfast.journal.stores._postgres_feed import FeedWatch
 from holdfast.journal.stores._postgres_rows import RowTables, sql
-from holdfast.journal.stores._postgres_schema import require_schema
+from holdfast.journal.stores._postgres_schema import (
+    list_migrations,
+    migrate,
+    read_version,
+    require_schema,
+)
 from holdfast.journal.stores._postgres_tables import (
     EVENTS,
     fold_session,
     insert_restored,
     prepare_tables,
     read_event,
+    read_table_versions,
     rebuild_tenant,
 )
-from holdfast.journal.stores.registry import StoreKind, StoreOptions
+from holdfast.journal.stores.registry import SchemaStatus, StoreKind, StoreOptions
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _LARGEST_INT = 2**63 - 1
@@ -114,6 +120,7 @@ class PostgresStore:
         self._watch = FeedWatch(self._connections)
         self._renewing: psycopg.Connection[tuple[Any, ...]] | None = None
         self._renewal = threading.Lock()
+        self._alone = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect; set up an empty database, and build tables that are missing or old.
@@ -280,7 +287,10 @@ class PostgresStore:
 
     def _renew_once(self, statement: Any, values: dict[str, Any]) -> set[str]:  # noqa: ANN401
         if self._renewing is None or self._renewing.closed:
-            self._renewing = psycopg.Connection.connect(self.target.conninfo)
+            # Who cannot be reached within a third of the lease is tried anew.
+            self._renewing = psycopg.Connection.connect(
+                self.target.conninfo, connect_timeout=max(2, int(values["ttl"] / 3))
+            )
         with self._renewing.transaction():
             self._renewing.execute(
                 "SELECT set_config('holdfast.tenant', %s, true)", (self.target.tenant,)
@@ -337,7 +347,9 @@ class PostgresStore:
                 raise LeaseLost(session_id=session_id, current=current, held=epoch)
             await self._appender.append_within(connection, request)
             for table in self._tables.tables.values():
-                await connection.execute(sql(f"DELETE FROM {table.name} WHERE stream = %s"), (stream,))
+                await connection.execute(
+                    sql(f"DELETE FROM {table.name} WHERE stream = %s"), (stream,)
+                )
             await connection.execute("DELETE FROM holdfast.events WHERE stream = %s", (stream,))
             await connection.execute("DELETE FROM holdfast.streams WHERE stream = %s", (stream,))
         self._appender.drop(session_id)
@@ -377,6 +389,19 @@ class PostgresStore:
             )
             sizes = [row[0] for row in await cursor.fetchall()]
         return {"blobs": len(sizes), "bytes": sum(sizes)}
+
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """Exclude all others who ask for the same name, on any machine, for a short time.
+
+        A process that stands still inside loses it after a minute.
+        """
+        async with self._alone, self._connections.separate_transaction() as connection:
+            key = hashlib.sha256(f"{self.target.tenant}\n{name}".encode()).digest()[:8]
+            await connection.execute(
+                "SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(key, "big", signed=True),)
+            )
+            yield
 
     async def changed(self, after: int, timeout_s: float) -> bool:
         """Wait until an event beyond `after` exists, a lease was released, or time is up."""
@@ -433,5 +458,33 @@ def _open(address: SplitResult, options: StoreOptions) -> PostgresStore:
     return PostgresStore(target, projections=options.projections, clock=options.clock)
 
 
-KIND = StoreKind(open=_open)
-"""`postgresql://USER:PASSWORD@HOST/DATABASE`: many machines, one log."""
+async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) -> SchemaStatus:
+    target, steps = parse_target(address), list_migrations()
+    tables = RowTables(options.projections)
+    try:
+        async with await psycopg.AsyncConnection.connect(
+            target.conninfo, autocommit=True
+        ) as connection:
+            applied = [] if is_dry else await migrate(connection, target.shown)
+            version, _ = await read_version(connection)
+            if not is_dry:
+                await prepare_tables(connection, tables, target)
+            old = tables.projections
+            if version:
+                found = await read_table_versions(connection)
+                tables.check_versions(found)
+                old = tuple(one for one in old if found.get(one.name) != one.version)
+    except psycopg.Error as error:
+        raise translate(error, target.shown) from error
+    pending = [f"{one.version:04}_{one.name}" for one in steps if one.version > version]
+    return SchemaStatus(
+        store=target.shown,
+        version=version,
+        known=steps[-1].version,
+        applied=tuple(f"{one.version:04}_{one.name}" for one in applied),
+        pending=(*pending, *(f"table {one.name} version {one.version}" for one in old)),
+    )
+
+
+KIND = StoreKind(open=_open, migrate=_migrate)
+"""`postgresql://USER@HOST/DATABASE`: many machines, one log."""
