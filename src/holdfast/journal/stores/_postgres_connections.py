@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 _RECONNECT_S = 30.0
+_REFUSALS = ("authentication", "does not exist", "not permitted", "no password")
 _LONGEST_PAUSE_S = 1.0
 _IN_TENANT = "SELECT set_config('holdfast.tenant', %s, true)"
 # A client that stands still in the midst of a transaction must not hold its locks for ever.
@@ -187,10 +188,7 @@ class Connections:
                 return await psycopg.AsyncConnection.connect(self.target.conninfo, autocommit=True)
             except psycopg.Error as error:
                 # What is wrong with a name or a password does not mend itself.
-                is_refusal = any(
-                    text in str(error)
-                    for text in ("authentication", "does not exist", "not permitted")
-                )
+                is_refusal = any(text in str(error) for text in _REFUSALS)
                 if is_refusal or not self.is_open or loop.time() + pause > deadline:
                     raise translate(error, self.target.shown) from error
             await asyncio.sleep(pause)

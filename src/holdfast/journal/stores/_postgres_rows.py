@@ -61,7 +61,8 @@ class Table:
         )
         self.remove = (
             f"DELETE FROM {self.name} p "
-            "USING unnest(%b::integer[], %b::bytea[]) AS i(request, key) JOIN accepted o USING (request) CROSS JOIN numbers n "
+            "USING unnest(%b::integer[], %b::bytea[]) AS i(request, key) "
+            "JOIN accepted o USING (request) CROSS JOIN numbers n "
             "WHERE p.stream = o.stream AND p.key = i.key"
         )
 

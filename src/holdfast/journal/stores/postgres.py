@@ -347,9 +347,8 @@ class PostgresStore:
                 raise LeaseLost(session_id=session_id, current=current, held=epoch)
             await self._appender.append_within(connection, request)
             for table in self._tables.tables.values():
-                await connection.execute(
-                    sql(f"DELETE FROM {table.name} WHERE stream = %s"), (stream,)
-                )
+                clearing = f"DELETE FROM {table.name} WHERE stream = %s"
+                await connection.execute(sql(clearing), (stream,))
             await connection.execute("DELETE FROM holdfast.events WHERE stream = %s", (stream,))
             await connection.execute("DELETE FROM holdfast.streams WHERE stream = %s", (stream,))
         self._appender.drop(session_id)
