@@ -131,6 +131,7 @@ async def test_renewal_goes_on_after_a_failure_and_notices_what_is_lost() -> Non
     keeper, thief = LeaseKeeper(journal, ttl_s=0.03), LeaseKeeper(journal, ttl_s=1000)
     manager = SessionManager(journal, keeper)
     first, second = await manager.create_session("A"), await manager.create_session("B")
+    await thief.show_presence()
     await keeper.acquire(first.id)
     kept = await keeper.acquire(second.id)
     assert kept is not None

@@ -22,6 +22,12 @@ _MARK = "-- compatible from:"
 _VERSIONS = """
 SELECT version, compatible_from FROM holdfast.migrations ORDER BY version DESC LIMIT 1
 """
+_CATALOGUE = """
+SELECT has_schema_privilege(n.oid, 'USAGE'), EXISTS (
+    SELECT 1 FROM pg_catalog.pg_class c
+    WHERE c.relnamespace = n.oid AND c.relname = 'migrations')
+FROM pg_catalog.pg_namespace n WHERE n.nspname = 'holdfast'
+"""
 _BOOK = """
 CREATE SCHEMA IF NOT EXISTS holdfast;
 CREATE TABLE IF NOT EXISTS holdfast.migrations (
@@ -69,17 +75,13 @@ async def read_version(connection: psycopg.AsyncConnection[Any]) -> tuple[int, i
     Raises:
         StorageError: this role may not read it.
     """
-    found = await (
-        await connection.execute(
-            "SELECT to_regclass('holdfast.migrations') IS NOT NULL, "
-            "to_regnamespace('holdfast') IS NOT NULL "
-            "AND NOT has_schema_privilege('holdfast', 'USAGE')"
-        )
-    ).fetchone()
-    assert found is not None
-    if found[1]:
-        raise StorageError(path="the schema holdfast", detail="this role may not use it")
+    # Asked of the catalogue itself: what a name meant before may still be remembered.
+    found = await (await connection.execute(_CATALOGUE)).fetchone()
+    if found is None:
+        return 0, 0
     if not found[0]:
+        raise StorageError(path="the schema holdfast", detail="this role may not use it")
+    if not found[1]:
         return 0, 0
     row = await (await connection.execute(_VERSIONS)).fetchone()
     return (row[0], row[1]) if row is not None else (0, 0)
