@@ -155,9 +155,7 @@ class Proxy:
         """Wait until every connection is closed on both sides."""
         await asyncio.gather(*self.tasks)
 
-    async def __call__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.append(task)
@@ -312,9 +310,7 @@ async def test_a_fraction_is_compared_as_one_with_whole_numbers(at: At) -> None:
         found = await journal.rows(RowQuery(projection=TOPICS, where=where))
         assert [one.row.rank for one in found] == [1]
         with pytest.raises(UsageError):
-            await journal.rows(
-                RowQuery(projection=TOPICS, where=(Condition("rank", "=", "1"),))
-            )
+            await journal.rows(RowQuery(projection=TOPICS, where=(Condition("rank", "=", "1"),)))
 
 
 async def test_a_lock_by_name_excludes_other_processes(at: At) -> None:
