@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, quote
 import psycopg
 
 from holdfast.journal import Store, StoreKind, StoreOptions, open_store
+from holdfast.journal.stores import _postgres_schema
 from holdfast.testing import FakeClock
 
 with warnings.catch_warnings():
@@ -58,9 +59,21 @@ class PostgresServer:
         return name
 
     def find_database(self, place: Path) -> str:
-        """Return the database that stands for a place, a new one the first time."""
+        """Return the database that stands for a place, a new one the first time.
+
+        Its schema is there, and the clock of its leases stands still until `ServerClock` moves it.
+        """
         if place not in self._places:
-            self._places[place] = self.make_database()
+            name = self._places[place] = self.make_database()
+            with psycopg.connect(self.url(name), autocommit=True) as connection:
+                connection.execute(_postgres_schema._BOOK)
+                for step in _postgres_schema.list_migrations():
+                    connection.execute(step.sql)
+                    connection.execute(
+                        "INSERT INTO holdfast.migrations VALUES (%s, %s, %s)",
+                        (step.version, step.name, step.compatible_from),
+                    )
+            set_lease_clock(self.url(name), 0.0)
         return self._places[place]
 
     def restart(self) -> None:
@@ -86,12 +99,16 @@ class ServerClock(FakeClock):
         """Move time forward, here and there."""
         super().advance(seconds)
         self._ahead += seconds
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(
-                "CREATE OR REPLACE FUNCTION holdfast.lease_clock() RETURNS timestamptz "
-                "LANGUAGE sql VOLATILE AS "
-                f"$$SELECT clock_timestamp() + interval '{self._ahead} seconds'$$"
-            )
+        set_lease_clock(self._url, self._ahead)
+
+
+def set_lease_clock(url: str, seconds: float) -> None:
+    """Have the clock of a database's leases stand at a moment."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION holdfast.lease_clock() RETURNS timestamptz LANGUAGE sql "
+            f"AS $$SELECT timestamptz '2030-01-01' + interval '{seconds} seconds'$$"
+        )
 
 
 _session: list[PostgresServer] = []

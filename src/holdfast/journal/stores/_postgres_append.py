@@ -39,7 +39,7 @@ from holdfast.journal.stores._postgres_connections import (
     run_within,
     translate,
 )
-from holdfast.journal.stores._postgres_rows import Changes, Place, RowTables, sql
+from holdfast.journal.stores._postgres_rows import Changes, Place, PostgresTables
 
 INLINE, BLOB, REDACTED = 0, 1, 2
 CHANNEL = "holdfast"
@@ -48,7 +48,7 @@ _MOST_TOGETHER = 64
 _MOST_EVENTS = 1_000
 _MOST_CHAINS = 2_000
 _MOST_ROWS = 1_000
-_MOST_TRIES = 20
+_MOST_TRIES = 100
 
 _HEADS = """
 SELECT session_id, stream, session_seq, hash, epoch, owner, lease_until > holdfast.lease_clock()
@@ -138,7 +138,7 @@ _BLOBS = """, kept AS (
 )"""
 
 
-class Chain(msgspec.Struct):
+class KnownEnd(msgspec.Struct):
     """What this store knows of one session: where its chain ends, and rows that follow from it.
 
     It may have moved meanwhile; then the fence refuses what was made from this.
@@ -153,25 +153,25 @@ class Chain(msgspec.Struct):
     rows: dict[Place, Any] = msgspec.field(default_factory=dict)
 
 
-class Work(msgspec.Struct):
+class PendingAppend(msgspec.Struct):
     """An append that waits, and what it would become at the end of a chain."""
 
     request: AppendRequest
     done: asyncio.Future[tuple[Event, ...]]
     tries: int = 0
-    chain: Chain | None = None
+    chain: KnownEnd | None = None
     events: list[Event] = msgspec.field(default_factory=list)
     changes: Changes = msgspec.field(default_factory=dict)
     lost: list[list[Event]] = msgspec.field(default_factory=list)
     """What was sent on connections that broke: one of these may be stored, or still become so."""
 
     def fail(self, error: BaseException) -> None:
-        """Tell the caller that nothing of it was stored."""
+        """Tell the caller, if it still waits, that nothing of it was stored."""
         if not self.done.done():
             self.done.set_exception(error)
 
-    def succeed(self, first: int) -> None:
-        """Tell the caller what was stored, with the numbers that it got."""
+    def acknowledge(self, first: int) -> None:
+        """Tell the caller, if it still waits, what was stored, with the numbers that it got."""
         events = [
             msgspec.structs.replace(event, seq=first + number)
             for number, event in enumerate(self.events)
@@ -180,15 +180,15 @@ class Work(msgspec.Struct):
             self.done.set_result(tuple(events))
 
 
-class Appender:
+class PostgresAppender:
     """Stores appends in groups, one statement at a time."""
 
-    def __init__(self, connections: Connections, tables: RowTables) -> None:
+    def __init__(self, connections: Connections, tables: PostgresTables) -> None:
         """Write through these connections, and keep these tables up to date."""
         self._connections = connections
         self._tables = tables
-        self._chains: dict[str, Chain] = {}
-        self._waiting: list[Work] = []
+        self._chains: dict[str, KnownEnd] = {}
+        self._waiting: list[PendingAppend] = []
         self._task: asyncio.Task[None] | None = None
         self.last_seq = 0
 
@@ -197,7 +197,7 @@ class Appender:
         _require_storable(request)
         if not self._connections.is_open:
             raise self._connections.fail_closed()
-        work = Work(request, asyncio.get_running_loop().create_future())
+        work = PendingAppend(request, asyncio.get_running_loop().create_future())
         self._waiting.append(work)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all())
@@ -212,18 +212,16 @@ class Appender:
         moved all the same, because it has just been made.
         """
         _require_storable(request)
-        work = Work(request, asyncio.get_running_loop().create_future(), tries=1)
+        work = PendingAppend(request, asyncio.get_running_loop().create_future(), tries=1)
         self._chains.pop(request.session_id, None)
         await self._look_up(connection, [request.session_id], run_within)
-        found: list[tuple[Any, ...]] = []
-        if self._check(work):
-            await self._read_rows(connection, [work], run_within)
-            if self._fold(work):
-                statement, values = self._build([work])
-                tenant = self._connections.target.tenant
-                found = await run_within(connection, tenant, sql(statement), values)
-                if found:
-                    self._accept(work, found[0][2], None)
+        ready = [work] if self._check(work) else []
+        await self._read_rows(connection, ready, run_within)
+        if all(map(self._fold, ready)) and ready:
+            statement, values = self._build(ready)
+            tenant = self._connections.target.tenant
+            for row in await run_within(connection, tenant, statement, values):
+                self._accept(work, row[2], None)
         # Only its transaction decides whether all this holds.
         self._chains.pop(request.session_id, None)
         if not work.done.done():
@@ -250,17 +248,15 @@ class Appender:
             group = self._take_group()
             try:
                 await self._write(group)
-            except BaseException as error:
+            except Exception as error:  # noqa: BLE001 - the callers have to be told
                 for work in group:
                     self._chains.pop(work.request.session_id, None)
                     work.fail(error)
-                if not isinstance(error, Exception):
-                    raise
 
-    def _take_group(self) -> list[Work]:
+    def _take_group(self) -> list[PendingAppend]:
         """Return appends of different sessions that fit into one statement, oldest first."""
-        group: list[Work] = []
-        rest: list[Work] = []
+        group: list[PendingAppend] = []
+        rest: list[PendingAppend] = []
         sessions: set[str] = set()
         events = 0
         for work in self._waiting:
@@ -277,7 +273,7 @@ class Appender:
         self._waiting = rest
         return group
 
-    async def _write(self, group: list[Work]) -> None:
+    async def _write(self, group: list[PendingAppend]) -> None:
         """Store a group; what is refused because its chain has moved is tried anew."""
         while group:
             try:
@@ -296,7 +292,9 @@ class Appender:
                         work.lost += [work.events] if work.events else []
                     await self._connections.drop_writer()
 
-    async def _settle(self, connection: Connection, group: list[Work]) -> list[Work]:
+    async def _settle(
+        self, connection: Connection, group: list[PendingAppend]
+    ) -> list[PendingAppend]:
         """Return those of a group that are not stored although their connection broke."""
         sent = [(work, events) for work in group for events in work.lost]
         if not sent:
@@ -311,13 +309,13 @@ class Appender:
             tenant,
         ]
         settled: set[int] = set()
-        for number, last in await run_one(connection, tenant, sql(_STORED), values):
+        for number, last in await run_one(connection, tenant, _STORED, values):
             work, work.events = sent[number]
             self._accept(work, last - len(work.events) + 1, None)
             settled.add(id(work))
         return [work for work in group if id(work) not in settled]
 
-    async def _try(self, group: list[Work]) -> list[Work]:
+    async def _try(self, group: list[PendingAppend]) -> list[PendingAppend]:
         """Send a group once; returns those whose chains have moved."""
         connection = await self._reach(group)
         unknown = [w for w in group if w.request.session_id not in self._chains]
@@ -330,7 +328,7 @@ class Appender:
         if not ready:
             return []
         statement, values = self._build(ready)
-        found = await run_one(connection, self._connections.target.tenant, sql(statement), values)
+        found = await run_one(connection, self._connections.target.tenant, statement, values)
         accepted = {row[0]: (row[1], row[2]) for row in found}
         moved = []
         for number, work in enumerate(ready):
@@ -344,9 +342,9 @@ class Appender:
                 moved.append(work)
         return moved
 
-    async def _reach(self, group: list[Work]) -> Connection:
+    async def _reach(self, group: list[PendingAppend]) -> Connection:
         try:
-            return await self._connections.writer()
+            return await self._connections.open_writer()
         except StorageUnavailable as failure:
             if not any(work.lost for work in group):
                 raise
@@ -364,8 +362,8 @@ class Appender:
         tenant = self._connections.target.tenant
         if len(self._chains) > _MOST_CHAINS:
             self._chains.clear()
-        for row in await run(connection, tenant, sql(_HEADS), (tenant, sessions)):
-            self._chains[row[0]] = Chain(
+        for row in await run(connection, tenant, _HEADS, (tenant, sessions)):
+            self._chains[row[0]] = KnownEnd(
                 stream=row[1],
                 session_seq=row[2],
                 hash=row[3].hex() if row[3] is not None else GENESIS,
@@ -374,7 +372,7 @@ class Appender:
                 is_held=bool(row[5]) and row[6],
             )
 
-    def _check(self, work: Work) -> bool:
+    def _check(self, work: PendingAppend) -> bool:
         """Say whether an append fits to the chain as it is known; else its caller is told.
 
         A refusal may rest on what was remembered: it is only given for what was just read.
@@ -383,7 +381,7 @@ class Appender:
         chain = self._chains.get(session_id)
         error: HoldfastError | None = None
         if chain is None:
-            chain = Chain(None)
+            chain = KnownEnd(None)
             if not request.must_be_new and session_id != SYSTEM_SESSION:
                 error = NotFound(kind="session", value=session_id)
         elif request.must_be_new:
@@ -407,15 +405,15 @@ class Appender:
             return False
         work.chain = chain
         epoch = chain.epoch + (request.acquire is not None)
-        end = Chain(chain.stream, epoch=epoch, session_seq=chain.session_seq, hash=chain.hash)
+        end = KnownEnd(chain.stream, epoch=epoch, session_seq=chain.session_seq, hash=chain.hash)
         work.events = chain_events(request.drafts, session_id, end, 0)
         return True
 
     async def _read_rows(
-        self, connection: Connection, group: list[Work], run: Runner = run_one
+        self, connection: Connection, group: list[PendingAppend], run: Runner = run_one
     ) -> None:
         """Read the rows that are needed and not known, of all in one go."""
-        needed: dict[str, list[tuple[Chain, str]]] = {}
+        needed: dict[str, list[tuple[KnownEnd, str]]] = {}
         for work in group:
             chain = work.chain
             assert chain is not None
@@ -434,12 +432,12 @@ class Appender:
             values += [[c.stream for c, _ in places], [key.encode() for _, key in places]]
         by_stream = {c.stream: c for places in needed.values() for c, _ in places}
         tenant = self._connections.target.tenant
-        for row in await run(connection, tenant, sql(" UNION ALL ".join(parts)), values):
+        for row in await run(connection, tenant, " UNION ALL ".join(parts), values):
             found = self._tables.tables[row[0]].decode(row[3])
             by_stream[row[1]].rows[row[0], row[2].decode()] = found
 
-    def _fold(self, work: Work) -> bool:
-        """Work out the rows; a projection that refuses ends this append alone."""
+    def _fold(self, work: PendingAppend) -> bool:
+        """PendingAppend out the rows; a projection that refuses ends this append alone."""
         assert work.chain is not None
         try:
             work.changes = self._tables.fold(_list_facts(work), work.chain.rows)
@@ -448,7 +446,7 @@ class Appender:
             return False
         return True
 
-    def _accept(self, work: Work, first: int, stream: int | None) -> None:
+    def _accept(self, work: PendingAppend, first: int, stream: int | None) -> None:
         """Remember where the chain ends now, and tell the caller."""
         chain, last = work.chain, work.events[-1]
         self.last_seq = max(self.last_seq, first + len(work.events) - 1)
@@ -463,9 +461,9 @@ class Appender:
                 chain.rows.clear()
             chain.rows.update(work.changes)
             self._chains[work.request.session_id] = chain
-        work.succeed(first)
+        work.acknowledge(first)
 
-    def _build(self, group: list[Work]) -> tuple[str, list[Any]]:
+    def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:
         """Return the statement for a group, and its values."""
         wanted: list[list[Any]] = [[] for _ in range(10)]
         events: list[list[Any]] = [[] for _ in range(15)]
@@ -518,7 +516,7 @@ class Appender:
         return _APPEND.replace("{more}", "".join(more)).replace("{channel}", CHANNEL), values
 
 
-def _list_facts(work: Work) -> list[tuple[Event, Any]]:
+def _list_facts(work: PendingAppend) -> list[tuple[Event, Any]]:
     return [
         (event, draft.value) for event, draft in zip(work.events, work.request.drafts, strict=True)
     ]

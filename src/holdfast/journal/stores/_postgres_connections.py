@@ -49,7 +49,7 @@ _IN_TENANT = "SELECT set_config('holdfast.tenant', %s, true)"
 _LIMITS = "SET LOCAL idle_in_transaction_session_timeout = '15s'"
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Which database, and in whose name."""
 
     conninfo: str
@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     readers: int = _MOST_READERS
 
 
-def parse_target(address: SplitResult) -> Target:
+def parse_target(address: SplitResult) -> PostgresTarget:
     """Return what an address names.
 
     Raises:
@@ -84,7 +84,7 @@ def parse_target(address: SplitResult) -> Target:
     host, name = known.get("host") or "localhost", known.get("dbname") or ""
     port = f":{known['port']}" if known.get("port") else ""
     made = psycopg.conninfo.make_conninfo(url, **{**_DEFAULTS, **known})
-    return Target(
+    return PostgresTarget(
         conninfo=made,
         shown=f"postgresql://{host}{port}/{name}",
         tenant=tenant,
@@ -135,7 +135,7 @@ def may_repeat(error: psycopg.Error) -> bool:
 class Connections:
     """What one store has open."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: PostgresTarget) -> None:
         """Connect to nothing yet."""
         self.target = target
         self._pool: psycopg_pool.AsyncConnectionPool[Connection] | None = None
@@ -194,10 +194,8 @@ class Connections:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    async def writer(self) -> Connection:
+    async def open_writer(self) -> Connection:
         """Return the connection that writes, a new one if it broke."""
-        if not self.is_open:
-            raise self.fail_closed()
         if self._writer is None or self._writer.closed:
             self._writer = await self.connect()
         return self._writer
@@ -205,8 +203,8 @@ class Connections:
     async def drop_writer(self) -> None:
         """Close the connection that writes; the next one who needs it gets another."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.close()
+        assert writer is not None
+        await writer.close()
 
     async def read(self, statement: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return what a statement that only reads finds; once more if the connection broke.
@@ -215,23 +213,20 @@ class Connections:
             StorageError: the server refuses.
             StorageUnavailable: it cannot be reached.
         """
-        for is_last in (False, False, True):
-            try:
+        for _ in range(2):
+            with contextlib.suppress(StorageUnavailable):
                 return await self.write(statement, values)
-            except StorageUnavailable:
-                if is_last:
-                    raise
-        raise AssertionError
+        return await self.write(statement, values)
 
     @contextlib.asynccontextmanager
-    async def transaction(self, *, is_one_moment: bool = False) -> AsyncIterator[Connection]:
-        """Work on a connection of one's own in one transaction of several statements.
+    async def begin_transaction(self, *, is_one_moment: bool = False) -> AsyncIterator[Connection]:
+        """PendingAppend on a connection of one's own in one transaction of several statements.
 
-        If asked to, all that it reads is of one moment, whoever writes meanwhile.
+        If asked to, all that it reads is of one moment, whatever is written meanwhile.
 
         Nothing is repeated: if the connection breaks at the end, what was written may be there.
         """
-        async with self._borrow() as connection, connection.transaction():
+        async with self._open_pooled() as connection, connection.transaction():
             if is_one_moment:
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             await connection.execute(_LIMITS)
@@ -239,7 +234,7 @@ class Connections:
             yield connection
 
     @contextlib.asynccontextmanager
-    async def separate_transaction(self) -> AsyncIterator[Connection]:
+    async def begin_separately(self) -> AsyncIterator[Connection]:
         """Hold a transaction on a connection of its own, while others go on with their work."""
         if not self.is_open:
             raise self.fail_closed()
@@ -258,11 +253,11 @@ class Connections:
             StorageError: the server refuses.
             StorageUnavailable: it cannot be reached.
         """
-        async with self._borrow() as connection:
+        async with self._open_pooled() as connection:
             return await run_one(connection, self.target.tenant, statement, values)
 
     @contextlib.asynccontextmanager
-    async def _borrow(self) -> AsyncIterator[Connection]:
+    async def _open_pooled(self) -> AsyncIterator[Connection]:
         """Have a connection of the pool for a while."""
         if self._pool is None:
             raise self.fail_closed()
@@ -310,6 +305,6 @@ async def run_one(
             await connection.rollback()
         raise
     except BaseException:
-        # Cancelled in its midst: nobody knows where the connection stands.
+        # Cancelled in its midst: it is not known where the connection stands.
         await connection.close()
         raise

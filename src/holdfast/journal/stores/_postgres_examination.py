@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.envelope import SYSTEM_SESSION
 from holdfast.journal.store import Finding
 from holdfast.journal.stores._postgres_connections import Connection
-from holdfast.journal.stores._postgres_rows import Changes, RowTables, Table, sql
+from holdfast.journal.stores._postgres_rows import Changes, PostgresTables, Table
 from holdfast.journal.stores._postgres_tables import EVENTS, read_event
 
 _MOST_FINDINGS = 1_000
@@ -44,9 +44,9 @@ FROM holdfast.events e WHERE e.tenant = %(tenant)s
 """
 
 
-async def examine(connection: Connection, tables: RowTables, tenant: str) -> list[Finding]:
+async def examine(connection: Connection, tables: PostgresTables, tenant: str) -> list[Finding]:
     """Return what is wrong with a tenant's records besides its chains; [] if nothing is."""
-    # One moment of the database, however long this takes and whoever writes meanwhile.
+    # One moment of the database, however long this takes and whatever is written meanwhile.
     await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     findings: list[Finding] = []
     for name, end, hash_, epoch, last, last_hash, highest in await _fetch(
@@ -71,10 +71,12 @@ async def examine(connection: Connection, tables: RowTables, tenant: str) -> lis
 
 
 async def _fetch(connection: Connection, statement: str, values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
-    return await (await connection.execute(sql(statement), values)).fetchall()
+    return await (await connection.execute(statement, values)).fetchall()
 
 
-async def _compare_tables(connection: Connection, tables: RowTables, tenant: str) -> list[Finding]:
+async def _compare_tables(
+    connection: Connection, tables: PostgresTables, tenant: str
+) -> list[Finding]:
     findings: list[Finding] = []
     known = await _fetch(
         connection,
@@ -102,7 +104,7 @@ async def _compare_tables(connection: Connection, tables: RowTables, tenant: str
     return findings
 
 
-async def _fold(connection: Connection, tables: RowTables, stream: int) -> Changes:
+async def _fold(connection: Connection, tables: PostgresTables, stream: int) -> Changes:
     """Return the rows of a session as they follow from its log."""
     rows: Changes = {}
     after = 0

@@ -1,7 +1,7 @@
 """Who waits for events in Postgres: told by LISTEN/NOTIFY, and asked for every second beside it.
 
 One connection per process listens for all who wait. What is told is empty: it only says that
-somebody has committed something. Should it be lost (behind a pooler, or while the connection is
+a process has committed something. Should it be lost (behind a pooler, or while the connection is
 made anew), the question that follows every second finds the event.
 """
 
@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
 
 import psycopg
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.stores._postgres_append import CHANNEL
 from holdfast.journal.stores._postgres_connections import Connection, Connections, run_one
-from holdfast.journal.stores._postgres_rows import sql
 
 _SAFETY_POLL_S = 1.0
 _LAST = "SELECT last FROM holdfast.counters WHERE tenant = %s"
@@ -67,8 +65,8 @@ class FeedWatch:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
-            # Somebody else may have stored it before anybody listened.
-            rows = await self._connections.read(sql(_LAST), [self._connections.target.tenant])
+            # Another process may have stored it before this one listened.
+            rows = await self._connections.read(_LAST, [self._connections.target.tenant])
             self.note(int(rows[0][0]) if rows else 0)
             if self._seq > after:
                 return True
@@ -90,16 +88,13 @@ class FeedWatch:
                 await asyncio.sleep(_SAFETY_POLL_S)
 
     async def _listen(self, connection: Connection) -> None:
-        await connection.execute(sql(f"LISTEN {CHANNEL}"))
+        await connection.execute(f"LISTEN {CHANNEL}")
         while True:
             await self._look(connection)
-            told: list[Any] = [
-                one async for one in connection.notifies(timeout=_SAFETY_POLL_S, stop_after=1)
-            ]
-            if told:
+            async for _ in connection.notifies(timeout=_SAFETY_POLL_S, stop_after=1):
                 self.wake()
 
     async def _look(self, connection: Connection) -> None:
         tenant = self._connections.target.tenant
-        rows = await run_one(connection, tenant, sql(_LAST), [tenant])
+        rows = await run_one(connection, tenant, _LAST, [tenant])
         self.note(int(rows[0][0]) if rows else 0)

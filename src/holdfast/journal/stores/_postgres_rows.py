@@ -33,11 +33,6 @@ _TABLE = "holdfast.p_{}_v{}"
 _CHUNK = 500
 
 
-def sql(text: str) -> LiteralString:
-    """Mark a statement as made of our own texts: declared names and placeholders only."""
-    return text
-
-
 class Table:
     """The table of one projection, and the statements that it takes."""
 
@@ -152,7 +147,7 @@ def _find_python_type(kind: msgspec.inspect.Type) -> type:
     return known.get(type(kind), str)
 
 
-class RowTables:
+class PostgresTables:
     """The tables of a fixed set of projections."""
 
     def __init__(self, projections: Sequence[AnyProjection]) -> None:
@@ -247,7 +242,7 @@ class RowTables:
             f"JOIN holdfast.streams s USING (stream) WHERE {' AND '.join(parts)} "
             f"ORDER BY {order} {direction}, p.key {direction} LIMIT %s"
         )
-        return sql(statement), [*values, limit]
+        return statement, [*values, limit]
 
     def encode_edge(self, query: RowQuery[Any]) -> tuple[Any, bytes] | None:
         """Return the place after which a query goes on, as the columns hold it."""

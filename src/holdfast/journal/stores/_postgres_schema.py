@@ -56,8 +56,6 @@ def list_migrations() -> list[Migration]:
         number, _, name = file.name.removesuffix(".sql").partition("_")
         sql = file.read_text(encoding="utf-8")
         first = sql.partition("\n")[0]
-        if not first.startswith(_MARK):
-            raise StorageError(path=file.name, detail="its first line does not say for whom")
         found.append(
             Migration(
                 version=int(number),

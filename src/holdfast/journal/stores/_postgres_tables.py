@@ -10,8 +10,8 @@ import msgspec
 from holdfast.journal.envelope import Event
 from holdfast.journal.store import BLOB_THRESHOLD
 from holdfast.journal.stores._postgres_append import BLOB, INLINE, REDACTED
-from holdfast.journal.stores._postgres_connections import Connection, Target
-from holdfast.journal.stores._postgres_rows import Changes, RowTables, sql
+from holdfast.journal.stores._postgres_connections import Connection
+from holdfast.journal.stores._postgres_rows import Changes, PostgresTables
 
 EVENTS = """
 SELECT e.seq, s.session_id, e.session_seq, e.kind, e.version, e.time, e.run_id, e.agent_path,
@@ -112,13 +112,15 @@ def _list_row(tenant: str, stream: int, event: Event, seq: int) -> tuple[Any, ..
     )
 
 
-async def fold_session(connection: Connection, tables: RowTables, tenant: str, stream: int) -> None:
+async def fold_session(
+    connection: Connection, tables: PostgresTables, tenant: str, stream: int
+) -> None:
     """Make all rows of one session anew, from its log."""
     for table in tables.tables.values():
-        await connection.execute(sql(f"DELETE FROM {table.name} WHERE stream = %s"), (stream,))
+        await connection.execute(f"DELETE FROM {table.name} WHERE stream = %s", (stream,))
     rows: Changes = {}
     after = 0
-    statement = sql(
+    statement = (
         f"{EVENTS} WHERE e.stream = %s AND e.session_seq > %s ORDER BY e.session_seq LIMIT {_CHUNK}"
     )
     while found := await (await connection.execute(statement, (stream, after))).fetchall():
@@ -129,7 +131,7 @@ async def fold_session(connection: Connection, tables: RowTables, tenant: str, s
 
 
 async def write_rows(
-    connection: Connection, tables: RowTables, tenant: str, stream: int, rows: Changes
+    connection: Connection, tables: PostgresTables, tenant: str, stream: int, rows: Changes
 ) -> None:
     """Store rows of one session that has none."""
     for name, table in tables.tables.items():
@@ -142,22 +144,19 @@ async def write_rows(
         marks = ", ".join(["%s"] * (4 + len(table.types)))
         async with connection.cursor() as cursor:
             await cursor.executemany(
-                sql(
-                    f"INSERT INTO {table.name} (tenant, stream, key, data{columns}) "
-                    f"VALUES ({marks})"
-                ),
+                (f"INSERT INTO {table.name} (tenant, stream, key, data{columns}) VALUES ({marks})"),
                 [(tenant, *row) for row in zip(*values, strict=True)],
             )
 
 
 async def rebuild_tenant(
     connection: Connection,
-    tables: RowTables,
+    tables: PostgresTables,
     tenant: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Make all rows of a tenant anew; nobody appends meanwhile."""
-    # First the streams, which every append changes: whoever is at work ends, nobody else begins.
+    """Make all rows of a tenant anew; no process appends meanwhile."""
+    # First the streams, which every append changes: what is at work ends, and nothing else begins.
     await connection.execute("LOCK TABLE holdfast.streams IN EXCLUSIVE MODE")
     cursor = await connection.execute(
         "SELECT stream, session_seq FROM holdfast.streams WHERE tenant = %s ORDER BY stream",
@@ -183,13 +182,13 @@ async def read_table_versions(connection: Connection) -> dict[str, int]:
     return dict(msgspec.convert(await cursor.fetchall(), list[tuple[str, int]]))
 
 
-async def prepare_tables(connection: Connection, tables: RowTables, target: Target) -> None:
+async def prepare_tables(connection: Connection, tables: PostgresTables) -> None:
     """Build tables that are missing or older than their declarations, for all tenants.
 
     Raises:
         SchemaTooNew: a newer Holdfast built a table; it is left alone.
     """
-    # A look first: a store that is up to date opens also while somebody writes.
+    # A look first: a store that is up to date opens also while another process writes.
     if not tables.check_versions(await read_table_versions(connection)):
         return
     async with connection.transaction():
@@ -202,18 +201,18 @@ async def prepare_tables(connection: Connection, tables: RowTables, target: Targ
         for projection in outdated:
             if projection.name in found:
                 old = f"holdfast.p_{projection.name}_v{found[projection.name]}"
-                await connection.execute(sql(f"DROP TABLE {old}"))
+                await connection.execute(f"DROP TABLE {old}")
             for statement in tables.tables[projection.name].list_creation():
-                await connection.execute(sql(statement))
+                await connection.execute(statement)
             await connection.execute(
                 "INSERT INTO holdfast.projections (name, version) VALUES (%s, %s) "
                 "ON CONFLICT (name) DO UPDATE SET version = excluded.version",
                 (projection.name, projection.version),
             )
-        await _fill(connection, RowTables(outdated))
+        await _fill(connection, PostgresTables(outdated))
 
 
-async def _fill(connection: Connection, tables: RowTables) -> None:
+async def _fill(connection: Connection, tables: PostgresTables) -> None:
     cursor = await connection.execute("SELECT tenant FROM holdfast.counters")
     for (tenant,) in await cursor.fetchall():
         await connection.execute("SELECT set_config('holdfast.tenant', %s, true)", (tenant,))

@@ -24,17 +24,17 @@ from holdfast.errors import AlreadyExists, LeaseLost, NotFound, UsageError
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Draft, Event
 from holdfast.journal.projection import AnyProjection, KeyedRow, RowQuery, check_query
 from holdfast.journal.store import AppendRequest, Finding, Head, MendReport, check_restored
-from holdfast.journal.stores._postgres_append import CHANNEL, REDACTED, Appender, is_name
+from holdfast.journal.stores._postgres_append import CHANNEL, REDACTED, PostgresAppender, is_name
 from holdfast.journal.stores._postgres_connections import (
     Connection,
     Connections,
-    Target,
+    PostgresTarget,
     parse_target,
     translate,
 )
 from holdfast.journal.stores._postgres_examination import examine
 from holdfast.journal.stores._postgres_feed import FeedWatch
-from holdfast.journal.stores._postgres_rows import RowTables, sql
+from holdfast.journal.stores._postgres_rows import PostgresTables
 from holdfast.journal.stores._postgres_schema import (
     list_migrations,
     migrate,
@@ -109,14 +109,18 @@ class PostgresStore:
     """Keeps everything in one database; any number of processes work on it."""
 
     def __init__(
-        self, target: Target, *, projections: Sequence[AnyProjection] = (), clock: Clock = SYSTEM
+        self,
+        target: PostgresTarget,
+        *,
+        projections: Sequence[AnyProjection] = (),
+        clock: Clock = SYSTEM,
     ) -> None:
         """Prepare; touches nothing before `open`."""
         self.target = target
         self._clock = clock
-        self._tables = RowTables(projections)
+        self._tables = PostgresTables(projections)
         self._connections = Connections(target)
-        self._appender = Appender(self._connections, self._tables)
+        self._appender = PostgresAppender(self._connections, self._tables)
         self._watch = FeedWatch(self._connections)
         self._renewing: psycopg.Connection[tuple[Any, ...]] | None = None
         self._renewal = threading.Lock()
@@ -137,7 +141,7 @@ class PostgresStore:
             connection = await self._connections.connect()
             async with connection:
                 await require_schema(connection, self.target.shown)
-                await prepare_tables(connection, self._tables, self.target)
+                await prepare_tables(connection, self._tables)
         except psycopg.Error as error:
             await self._connections.close()
             raise translate(error, self.target.shown) from error
@@ -166,7 +170,7 @@ class PostgresStore:
     async def restore(self, events: Sequence[Event]) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
         session_id = check_restored(events)
-        async with self._connections.transaction() as connection:
+        async with self._connections.begin_transaction() as connection:
             try:
                 stream = await insert_restored(connection, self.target.tenant, events)
             except psycopg.errors.UniqueViolation as error:
@@ -202,14 +206,14 @@ class PostgresStore:
             statement += " AND e.kind = ANY(%s::text[])"
             values.append(sorted(kinds))
         statement += " ORDER BY e.session_seq LIMIT %s"
-        rows = await self._connections.read(sql(statement), [*values, max(limit, 0)])
+        rows = await self._connections.read(statement, [*values, max(limit, 0)])
         return [read_event(row) for row in rows]
 
     async def feed(self, *, after: int, limit: int = 1000) -> list[Event]:
         """Return events of all sessions in the order of `seq`; never skips a later commit."""
         statement = f"{EVENTS} WHERE e.tenant = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
         values = [self.target.tenant, min(after, _LARGEST_INT), max(limit, 0)]
-        return [read_event(row) for row in await self._connections.read(sql(statement), values)]
+        return [read_event(row) for row in await self._connections.read(statement, values)]
 
     async def read_last_seq(self) -> int:
         """Return the highest `seq`, 0 when there is none."""
@@ -221,10 +225,10 @@ class PostgresStore:
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            rows = await self._connections.read(sql(_HEADS), [self.target.tenant])
+            rows = await self._connections.read(_HEADS, [self.target.tenant])
         elif is_name(session_id):
             one = f"{_HEADS} AND session_id = %s"
-            rows = await self._connections.read(sql(one), [self.target.tenant, session_id])
+            rows = await self._connections.read(one, [self.target.tenant, session_id])
         else:
             rows = []
         return [_make_head(row) for row in rows]
@@ -254,7 +258,7 @@ class PostgresStore:
         if not is_name(session_id):
             raise NotFound(kind="session", value=session_id)
         values = (owner, float(ttl_s), self.target.tenant, session_id)
-        found = await self._connections.write(sql(_ACQUIRE), values)
+        found = await self._connections.write(_ACQUIRE, values)
         self._appender.drop(session_id)
         if found:
             return _make_head(found[0])
@@ -272,18 +276,16 @@ class PostgresStore:
             "epochs": list(held.values()),
             "channel": CHANNEL,
         }
-        statement = sql(_RENEW if ttl_s > 0 else _LEAVE)
+        statement = _RENEW if ttl_s > 0 else _LEAVE
         with self._renewal:
-            for is_last in (False, True):
-                try:
-                    kept = self._renew_once(statement, values)
-                except psycopg.Error as error:
-                    self._drop_renewing()
-                    if is_last:
-                        raise translate(error, self.target.shown) from error
-                else:
-                    return set(held) - kept
-        raise AssertionError
+            with contextlib.suppress(psycopg.Error):
+                return set(held) - self._renew_once(statement, values)
+            self._drop_renewing()
+            try:
+                return set(held) - self._renew_once(statement, values)
+            except psycopg.Error as error:
+                self._drop_renewing()
+                raise translate(error, self.target.shown) from error
 
     def _renew_once(self, statement: Any, values: dict[str, Any]) -> set[str]:  # noqa: ANN401
         if self._renewing is None or self._renewing.closed:
@@ -317,14 +319,14 @@ class PostgresStore:
             # What was accepted before is stored before.
             await self._appender.finish()
             values = (self.target.tenant, session_id, epoch, CHANNEL)
-            await self._connections.write(sql(_RELEASE), values)
+            await self._connections.write(_RELEASE, values)
             self._appender.drop(session_id)
             self._watch.wake()
 
     async def redact(self, session_id: str, reduced: dict[int, bytes], note: Draft) -> None:
         """Replace payloads by their redacted form and append the note that says so."""
         request = AppendRequest(session_id=session_id, drafts=(note,), epoch=None)
-        async with self._connections.transaction() as connection:
+        async with self._connections.begin_transaction() as connection:
             stream, _ = await _lock(connection, self.target.tenant, session_id)
             await self._appender.append_within(connection, request)
             await connection.execute(
@@ -341,14 +343,14 @@ class PostgresStore:
         """Remove a session held under `epoch`; the note goes to the system chain."""
         tenant = self.target.tenant
         request = AppendRequest(session_id=SYSTEM_SESSION, drafts=(note,), epoch=None)
-        async with self._connections.transaction() as connection:
+        async with self._connections.begin_transaction() as connection:
             stream, current = await _lock(connection, tenant, session_id)
             if current != epoch:
                 raise LeaseLost(session_id=session_id, current=current, held=epoch)
             await self._appender.append_within(connection, request)
             for table in self._tables.tables.values():
                 clearing = f"DELETE FROM {table.name} WHERE stream = %s"
-                await connection.execute(sql(clearing), (stream,))
+                await connection.execute(clearing, (stream,))
             await connection.execute("DELETE FROM holdfast.events WHERE stream = %s", (stream,))
             await connection.execute("DELETE FROM holdfast.streams WHERE stream = %s", (stream,))
         self._appender.drop(session_id)
@@ -356,14 +358,14 @@ class PostgresStore:
 
     async def rebuild(self, progress: Callable[[int, int], None]) -> int:
         """Make all rows of this tenant anew, in one transaction."""
-        async with self._connections.transaction() as connection:
+        async with self._connections.begin_transaction() as connection:
             done = await rebuild_tenant(connection, self._tables, self.target.tenant, progress)
         self._appender.forget()
         return done
 
     async def examine(self) -> list[Finding]:
         """Return what is wrong with the tables, which follow from the log."""
-        async with self._connections.transaction(is_one_moment=True) as connection:
+        async with self._connections.begin_transaction(is_one_moment=True) as connection:
             return await examine(connection, self._tables, self.target.tenant)
 
     async def mend(self) -> MendReport:
@@ -374,7 +376,7 @@ class PostgresStore:
 
     async def collect(self) -> dict[str, int]:
         """Remove blobs that no event refers to."""
-        async with self._connections.transaction() as connection:
+        async with self._connections.begin_transaction() as connection:
             # No append can name a blob between the look and the removal.
             await connection.execute(
                 "SELECT 1 FROM holdfast.counters WHERE tenant = %s FOR UPDATE",
@@ -395,7 +397,7 @@ class PostgresStore:
 
         A process that stands still inside loses it after a minute.
         """
-        async with self._alone, self._connections.separate_transaction() as connection:
+        async with self._alone, self._connections.begin_separately() as connection:
             key = hashlib.sha256(f"{self.target.tenant}\n{name}".encode()).digest()[:8]
             await connection.execute(
                 "SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(key, "big", signed=True),)
@@ -459,7 +461,7 @@ def _open(address: SplitResult, options: StoreOptions) -> PostgresStore:
 
 async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) -> SchemaStatus:
     target, steps = parse_target(address), list_migrations()
-    tables = RowTables(options.projections)
+    tables = PostgresTables(options.projections)
     try:
         async with await psycopg.AsyncConnection.connect(
             target.conninfo, autocommit=True
@@ -467,12 +469,10 @@ async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) ->
             applied = [] if is_dry else await migrate(connection, target.shown)
             version, _ = await read_version(connection)
             if not is_dry:
-                await prepare_tables(connection, tables, target)
-            old = tables.projections
-            if version:
-                found = await read_table_versions(connection)
-                tables.check_versions(found)
-                old = tuple(one for one in old if found.get(one.name) != one.version)
+                await prepare_tables(connection, tables)
+            found = await read_table_versions(connection) if version else {}
+            tables.check_versions(found)
+            old = [one for one in tables.projections if found.get(one.name) != one.version]
     except psycopg.Error as error:
         raise translate(error, target.shown) from error
     pending = [f"{one.version:04}_{one.name}" for one in steps if one.version > version]

@@ -129,7 +129,7 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns where on this machine it keeps its files, which no tool may see."""
     migrate: Callable[[SplitResult, StoreOptions, bool], Awaitable[SchemaStatus]] | None = None
     """Says which schema it has, and brings it up to date if asked to; for kinds that many processes
-    share, which are not changed by whoever opens them first."""
+    share, which are not changed by the first one that opens them."""
 
 
 _KINDS = AddressRegistry(
