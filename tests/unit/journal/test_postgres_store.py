@@ -152,12 +152,12 @@ async def test_connections_that_break_lose_nothing_and_store_nothing_twice(at: A
         async def cut() -> None:
             async with await psycopg.AsyncConnection.connect(at.url, autocommit=True) as killer:
                 while not is_done.is_set():
+                    # However slow the machine is: something is stored between two cuts.
+                    has_grown.clear()
                     await killer.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
                     )
-                    # However slow the machine is: something is stored between two cuts.
-                    has_grown.clear()
                     await has_grown.wait()
 
         cutting = asyncio.create_task(cut())
