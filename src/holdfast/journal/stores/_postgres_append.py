@@ -170,7 +170,7 @@ class PendingAppend(msgspec.Struct):
         if not self.done.done():
             self.done.set_exception(error)
 
-    def acknowledge(self, first: int) -> None:
+    def report_stored(self, first: int) -> None:
         """Tell the caller, if it still waits, what was stored, with the numbers that it got."""
         events = [
             msgspec.structs.replace(event, seq=first + number)
@@ -461,7 +461,7 @@ class PostgresAppender:
                 chain.rows.clear()
             chain.rows.update(work.changes)
             self._chains[work.request.session_id] = chain
-        work.acknowledge(first)
+        work.report_stored(first)
 
     def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:
         """Return the statement for a group, and its values."""
