@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FACES: Final[dict[str, str]] = {"/openai/v1": "holdfast.server.openai.face"}
+FACES: Final[dict[str, str]] = {
+    "/.well-known/oauth-protected-resource": "holdfast.server.mcp.metadata",
+    "/mcp": "holdfast.server.mcp.face",
+    "/openai/v1": "holdfast.server.openai.face",
+}
 """The module that has `make_face(app)` for each prefix, such as `/mcp`."""
 
 
