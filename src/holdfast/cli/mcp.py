@@ -266,8 +266,7 @@ def serve(invocation: Invocation, target: str | None, patterns: tuple[str, ...])
     MODULE:NAME are offered besides those of the project. Tools that you registered are offered,
     built-in ones only where --tool names them.
     """
-    from holdfast.server import load_agents  # noqa: PLC0415 - an optional extra
-    from holdfast.server.mcp import serve_stdio  # noqa: PLC0415 - an optional extra
+    from holdfast.server import load_agents, serve_stdio  # noqa: PLC0415 - an optional extra
 
     settings = invocation.settings
     agents = load_agents(target, directory=settings.workspace) if target else ()

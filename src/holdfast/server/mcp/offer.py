@@ -11,7 +11,7 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from holdfast import __version__
+from holdfast._version import __version__
 from holdfast.agents import AgentRecord, find_template, list_builtin_templates
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, NotFound, NotPermitted, UsageError
@@ -94,12 +94,12 @@ class McpOffer:
             found += [_to_tool(one) for one in known if caller.may("runs:write", one.name)]
         if caller.may("tools:call") and caller.may("tools:read"):
             for info in await tools.list_.perform(runtime, caller):
-                if self._offers(info.name, info.scope):
+                if self._is_offered(info.name, info.scope):
                     described = await tools.describe_.perform(runtime, caller, info.name)
                     found.append(_describe_tool(info.name, described))
         return types.ListToolsResult(tools=found)
 
-    def _offers(self, name: str, scope: str) -> bool:
+    def _is_offered(self, name: str, scope: str) -> bool:
         if self._patterns:
             return any(name_matches(pattern, name) for pattern in self._patterns)
         return scope != "builtin"
@@ -112,7 +112,7 @@ class McpOffer:
             if name.startswith(AGENT_PREFIX):
                 return await call.run_agent(name.removeprefix(AGENT_PREFIX))
             registry = {one.name: one.scope for one in await tools.list_.perform(runtime, caller)}
-            if name not in registry or not self._offers(name, registry[name]):
+            if name not in registry or not self._is_offered(name, registry[name]):
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.100}")
             return await call.call_tool(name)
         except NotPermitted as error:
@@ -134,7 +134,7 @@ class McpOffer:
         following = ""
         kind, _, rest = cursor.partition(":")
         if kind in ("", "sessions") and caller.may("sessions:read"):
-            page = await _told(
+            page = await _ask_told(
                 sessions.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
             )
             found += [
@@ -152,7 +152,7 @@ class McpOffer:
             following = "artifacts:"
         if following in ("", "artifacts:") and caller.may("artifacts:read"):
             rest = rest if kind == "artifacts" else ""
-            files = await _told(
+            files = await _ask_told(
                 artifacts.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
             )
             found += [
@@ -194,17 +194,17 @@ class McpOffer:
         if not uri.startswith(_SCHEME) or kind not in ("sessions", "artifacts") or not id:
             raise MCPError(_NOT_FOUND, f"Resource not found: {uri:.200}", {"uri": uri[:200]})
         if kind == "sessions":
-            page = await _told(messages.list_.perform(runtime, caller, id, limit=500), uri)
+            page = await _ask_told(messages.list_.perform(runtime, caller, id, limit=500), uri)
             text = msgspec.json.encode([_show_message(one) for one in page.items]).decode()
             return types.ReadResourceResult(
                 contents=[
                     types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
                 ]
             )
-        file = await _told(artifacts.get.perform(runtime, caller, id), uri)
+        file = await _ask_told(artifacts.get.perform(runtime, caller, id), uri)
         if file.size > _MOST_BYTES:
             raise MCPError(types.INVALID_PARAMS, f"The file has more than {_MOST_BYTES} bytes")
-        data = await _told(artifacts.load.perform(runtime, caller, id), uri)
+        data = await _ask_told(artifacts.load.perform(runtime, caller, id), uri)
         return types.ReadResourceResult(contents=[_to_contents(uri, file.media_type, data)])
 
     # --- prompts ----------------------------------------------------------------------
@@ -259,14 +259,14 @@ class McpOffer:
         ref = params.ref
         is_session = isinstance(ref, types.ResourceTemplateReference) and "sessions/" in ref.uri
         if is_session and caller.may("sessions:read"):
-            page = await _told(sessions.list_.perform(runtime, caller, limit=_MOST_LISTED))
+            page = await _ask_told(sessions.list_.perform(runtime, caller, limit=_MOST_LISTED))
             values = [one.id for one in page.items if one.id.startswith(params.argument.value)]
         return types.CompleteResult(
             completion=types.Completion(values=values[:100], total=len(values), has_more=False)
         )
 
 
-async def _told(asked: Awaitable[T], uri: str = "") -> T:
+async def _ask_told(asked: Awaitable[T], uri: str = "") -> T:
     """Return an answer; errors become those of the protocol."""
     try:
         return await asked
