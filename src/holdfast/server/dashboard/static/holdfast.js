@@ -17,7 +17,6 @@
       this.address = address;
       this.pending = 0;
       this.last = 0;
-      this.opened = false;
       this.connect();
       document.addEventListener("visibilitychange", () => {
         if (document.hidden) this.close(); else this.connect();
@@ -28,8 +27,7 @@
       this.source = new EventSource(this.address);
       this.source.onopen = () => {
         this.show(true);
-        if (this.opened) this.refresh();
-        this.opened = true;
+        this.refresh(); // what happened before it was open
       };
       this.source.addEventListener("change", () => this.refresh());
       this.source.addEventListener("stream.goodbye", () => this.again());

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.views import costs, home, live, runs
+from holdfast.server.dashboard.views import approvals, costs, home, live, run, runs
 
 
 def add_views(routes: Routes) -> None:
     """Put every page at its address."""
-    for module in (home, live, runs, costs):
+    for module in (home, live, runs, run, approvals, costs):
         module.add_to(routes)
 
 
