@@ -52,6 +52,7 @@ from holdfast.server.streams import (
     SSE,
     EventStream,
     HeardPieces,
+    SentStream,
     merge_run,
     only_kinds,
     read_kinds,
@@ -63,6 +64,7 @@ from holdfast.server.tenancy import RuntimeProvider
 from holdfast.settings import Settings
 
 _log = Logger("holdfast.server")
+_PROBES = frozenset({"/health", "/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
@@ -98,7 +100,7 @@ class HttpApplication:
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
-        self.streams: set[EventStream] = set()
+        self.streams: set[SentStream] = set()
         self.active = 0
         """Requests that are being answered now."""
         self.is_draining = False
@@ -203,7 +205,9 @@ class HttpApplication:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
-                message["headers"] = [*own, *self._common(scope, request_id)]
+                named = {name for name, _ in own}
+                common = self._common(scope, request_id)
+                message["headers"] = [*own, *(one for one in common if one[0] not in named)]
             await send(message)
 
         scope.setdefault("state", {})
@@ -216,8 +220,17 @@ class HttpApplication:
         finally:
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
+            name = scope["holdfast.name"]
+            say = _log.debug if name in _PROBES and status < 400 else _log.note
+            say(
+                "request.ended",
+                operation=name or scope["method"],
+                status_code=status,
+                duration_s=taken,
+                request_id=request_id,
+            )
             for observe in self.observers:
-                observe(scope["holdfast.name"], status, taken)
+                observe(name, status, taken)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on if the guard lets it in."""
@@ -465,7 +478,7 @@ class HttpApplication:
             await operation.admit(runtime, caller, (), dict(values))
         return operation.perform(runtime, caller, **values)
 
-    async def send_stream(self, stream: EventStream, request: ServerRequest, send: Send) -> None:
+    async def send_stream(self, stream: SentStream, request: ServerRequest, send: Send) -> None:
         """Send a stream to its end; it says goodbye when the server stops."""
         self.streams.add(stream)
         try:
