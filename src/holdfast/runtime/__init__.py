@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
+    from holdfast.runtime.request_events import KeptKey as KeptKey
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
@@ -63,7 +64,7 @@ else:
             "egress": "EgressService",
             "processes": "ProcessEnvironment",
             "recorded_calls": "read_recorded_calls",
-            "request_events": "DebugUsed",
+            "request_events": "DebugUsed KeptKey",
             "run_kinds": "name_begun_session",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
