@@ -114,4 +114,47 @@ def draw_waterfall(bars: Sequence[Bar], *, zoom: int = 1, link: str = "") -> Mar
     return frame.format(width, height, Markup("").join(shown))
 
 
-__all__ = ["draw_columns", "draw_waterfall"]
+def draw_graph(edges: Sequence[tuple[str, Sequence[str]]], *, title: str) -> Markup:
+    """Return steps as boxes from left to right, each behind those that it waits for."""
+    level: dict[str, int] = {}
+    for name, needs in edges:
+        level[name] = 1 + max([level.get(one, -1) for one in needs], default=-1)
+    rows: dict[int, int] = {}
+    at: dict[str, tuple[int, int]] = {}
+    for name, _ in edges:
+        row = rows.get(level[name], 0)
+        rows[level[name]] = row + 1
+        at[name] = (level[name] * 190, row * 64 + 8)
+    width = max([x for x, _ in at.values()], default=0) + 160
+    height = max([y for _, y in at.values()], default=0) + 52
+    shown = [
+        Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/>').format(
+            at[one][0] + 150,
+            at[one][1] + 20,
+            at[one][0] + 175,
+            at[one][1] + 20,
+            at[name][0] - 25,
+            at[name][1] + 20,
+            at[name][0],
+            at[name][1] + 20,
+        )
+        for name, needs in edges
+        for one in needs
+        if one in at
+    ]
+    for name, (x, y) in at.items():
+        short = name if len(name) < 20 else name[:18] + "…"
+        shown.append(
+            Markup(
+                '<g><title>{}</title><rect class="box" x="{}" y="{}" width="150" height="40" '
+                'rx="8"/><text class="label" x="{}" y="{}">{}</text></g>'
+            ).format(name, x + 1, y, x + 10, y + 25, short)
+        )
+    frame = Markup(
+        '<svg class="chart fall" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" '
+        'aria-label="{2}">{3}</svg>'
+    )
+    return frame.format(width, height, title, Markup("").join(shown))
+
+
+__all__ = ["draw_columns", "draw_graph", "draw_waterfall"]
