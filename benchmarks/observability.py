@@ -2,7 +2,8 @@
 
 The run is that of `runtime.py`, against the same fake server. The kinds take turns, so that a
 machine that is busy meanwhile is busy for all. Lines go to a file, metrics are read from
-the journal when they are asked for, which costs a run nothing, traces go to a receiver that takes and forgets them.
+the journal when they are asked for, which costs a run nothing, traces go to a receiver that takes
+and forgets them.
 """
 
 from __future__ import annotations

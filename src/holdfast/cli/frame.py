@@ -234,7 +234,9 @@ class CliCommand(click.Command):
         return [*own[: len(self.params)], *self.global_options, *own[len(self.params) :]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write own options and global options under a heading each."""
+        """Write own options and global options under a heading each; commands come first."""
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
         shared = set(map(id, self.global_options))
         own: list[tuple[str, str]] = []
         inherited: list[tuple[str, str]] = []
@@ -253,11 +255,6 @@ class Group(CliCommand, click.Group):
 
     command_class = CliCommand
     group_class = type
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands."""
-        CliCommand.format_options(self, ctx, formatter)
-        self.format_commands(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -13,6 +13,7 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
+    from holdfast.runtime.approvals import ClientResult as ClientResult
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.audit import TrailFinding as TrailFinding
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
+    from holdfast.runtime.sent_trace import SentTrace as SentTrace
     from holdfast.runtime.storage import UsageReport as UsageReport
     from holdfast.runtime.storage import open_whole_file as open_whole_file
     from holdfast.runtime.storage import write_whole as write_whole
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
     from holdfast.runtime.tenants import open_tenant as open_tenant
-    from holdfast.runtime.traces import SentTrace as SentTrace
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.undo import UndoReport as UndoReport
@@ -51,7 +52,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "approvals": "ApprovalDetails OpenQuestion",
+            "approvals": "ApprovalDetails ClientResult OpenQuestion",
             "artifacts": "LOCAL_USER",
             "audit": "TrailFinding",
             "calls": "CallEnvironment",
@@ -68,7 +69,7 @@ else:
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
-            "traces": "SentTrace",
+            "sent_trace": "SentTrace",
             "transfer": "export_session import_session",
             "undo": "UndoReport",
             "work_metrics": "WorkMetrics format_metrics",

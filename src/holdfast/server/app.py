@@ -44,6 +44,7 @@ from holdfast.server.streams import (
     SSE,
     EventStream,
     HeardPieces,
+    SentStream,
     merge_run,
     only_kinds,
     read_kinds,
@@ -90,7 +91,7 @@ class HttpApplication:
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
-        self.streams: set[EventStream] = set()
+        self.streams: set[SentStream] = set()
         self.active = 0
         """Requests that are being answered now."""
         self.is_draining = False
@@ -195,7 +196,9 @@ class HttpApplication:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
-                message["headers"] = [*own, *self._common(scope, request_id)]
+                named = {name for name, _ in own}
+                common = self._common(scope, request_id)
+                message["headers"] = [*own, *(one for one in common if one[0] not in named)]
             await send(message)
 
         scope.setdefault("state", {})
@@ -460,7 +463,7 @@ class HttpApplication:
             await operation.admit(runtime, caller, (), dict(values))
         return operation.perform(runtime, caller, **values)
 
-    async def send_stream(self, stream: EventStream, request: ServerRequest, send: Send) -> None:
+    async def send_stream(self, stream: SentStream, request: ServerRequest, send: Send) -> None:
         """Send a stream to its end; it says goodbye when the server stops."""
         self.streams.add(stream)
         try:

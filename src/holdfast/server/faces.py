@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FACES: Final[dict[str, str]] = {}
+FACES: Final[dict[str, str]] = {
+    "/dashboard": "holdfast.server.dashboard",
+    "/openai/v1": "holdfast.server.openai.face",
+}
 """The module that has `make_face(app)` for each prefix, such as `/mcp`."""
 
 
