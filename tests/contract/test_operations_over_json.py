@@ -46,6 +46,8 @@ NOT_HERE = {
     "mcp.invoke": "needs a server",
     "mcp.tools": "needs a server",
     "mcp.trust": "needs a server",
+    "runs.answer_calls": "needs a run that waits for its client: test_openai_face",
+    "runs.waiting": "needs a run that waits for its client: test_openai_face",
     "runs.steer": "needs a run under way",
     "runs.steer_run": "needs a run under way",
     "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",

@@ -22,7 +22,7 @@ _MARKS: Final = {
 }
 
 
-class Call(msgspec.Struct, kw_only=True):
+class ShownCall(msgspec.Struct, kw_only=True):
     """One call of a tool, with all that is known of it."""
 
     id: str
@@ -44,7 +44,7 @@ class Call(msgspec.Struct, kw_only=True):
     files: Sequence[dict[str, Any]] = ()
 
 
-class Said(msgspec.Struct, kw_only=True):
+class ShownMessage(msgspec.Struct, kw_only=True):
     """A message, or a mark between messages."""
 
     role: str
@@ -55,7 +55,7 @@ class Said(msgspec.Struct, kw_only=True):
     texts: list[str] = []
     reasoning: list[str] = []
     files: list[dict[str, Any]] = []
-    calls: list[Call] = []
+    calls: list[ShownCall] = []
     usage: dict[str, int] = {}
     cost: float = 0.0
 
@@ -73,7 +73,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 class RunHistory(msgspec.Struct, kw_only=True):
     """What a window of events says."""
 
-    said: list[Said] = []
+    said: list[ShownMessage] = []
     bars: list[Bar] = []
 
 
@@ -87,9 +87,9 @@ def read_history(events: Sequence[Event], *, now: float) -> RunHistory:
 
 class _Reader:
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[ShownMessage] = []
         self.bars: list[Bar] = []
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, ShownCall] = {}
         self.approvals: dict[str, str] = {}
         self.since = 0.0
         self.parked: tuple[float, str, int] | None = None
@@ -116,7 +116,7 @@ class _Reader:
 
     def _take_message(self, event: Event, message: dict[str, Any]) -> None:
         parts = message.get("parts", ())
-        said = Said(
+        said = ShownMessage(
             role=message["role"],
             at=event.session_seq,
             time=event.time,
@@ -132,14 +132,14 @@ class _Reader:
             if part["type"] == "tool":
                 call = self.calls.setdefault(
                     part["call_id"],
-                    Call(id=part["call_id"], tool=part["tool"], arguments={}, answers=[]),
+                    ShownCall(id=part["call_id"], tool=part["tool"], arguments={}, answers=[]),
                 )
                 call.arguments = part.get("input", {})
                 call.at = event.session_seq
                 said.calls.append(call)
         if said.role == "assistant" and self.since:
             label = said.model or "model"
-            self._bar("model", label, self.since, event.time, event.session_seq)
+            self._draw_bar("model", label, self.since, event.time, event.session_seq)
         self.since = event.time
         self.said.append(said)
 
@@ -147,7 +147,8 @@ class _Reader:
         if part.get("type") != "tool":
             return
         call = self.calls.setdefault(
-            part["call_id"], Call(id=part["call_id"], tool=part["tool"], arguments={}, answers=[])
+            part["call_id"],
+            ShownCall(id=part["call_id"], tool=part["tool"], arguments={}, answers=[]),
         )
         call.arguments = part.get("input", call.arguments)
         call.state = part.get("state", "pending")
@@ -157,7 +158,7 @@ class _Reader:
         call.files = part.get("attachments", ())
         if call.began and call.ended:
             kind = "failed" if call.state == "error" else "tool"
-            self._bar(kind, call.tool, call.began, call.ended, event.session_seq)
+            self._draw_bar(kind, call.tool, call.began, call.ended, event.session_seq)
         self.since = event.time
 
     def _take_of_call(self, event: Event, data: dict[str, Any]) -> None:
@@ -189,16 +190,18 @@ class _Reader:
     def _end_pause(self, time: float) -> None:
         if self.parked is not None:
             began, reason, at = self.parked
-            self._bar("wait", f"waits: {reason}", began, time, at)
+            self._draw_bar("wait", f"waits: {reason}", began, time, at)
             self.parked = None
 
     def _mark(self, event: Event, label: str, told: str) -> None:
         texts = [told] if told else []
         self.said.append(
-            Said(role="mark", at=event.session_seq, time=event.time, agent=label, texts=texts)
+            ShownMessage(
+                role="mark", at=event.session_seq, time=event.time, agent=label, texts=texts
+            )
         )
 
-    def _bar(self, kind: str, label: str, began: float, ended: float, at: int) -> None:
+    def _draw_bar(self, kind: str, label: str, began: float, ended: float, at: int) -> None:
         self.bars.append(Bar(kind=kind, label=label, began=began, ended=max(began, ended), at=at))
 
     def finish(self, now: float) -> RunHistory:
@@ -212,4 +215,4 @@ def _tell_error(data: dict[str, Any]) -> str:
     return str(error.get("message", "") or data.get("reason", ""))
 
 
-__all__ = ["Bar", "Call", "RunHistory", "Said", "read_history"]
+__all__ = ["Bar", "ShownCall", "RunHistory", "ShownMessage", "read_history"]
