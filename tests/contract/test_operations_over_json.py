@@ -50,6 +50,8 @@ NOT_HERE = {
     "runs.waiting": "needs a run that waits for its client: test_openai_face",
     "runs.steer": "needs a run under way",
     "runs.steer_run": "needs a run under way",
+    "storage.migrate": "needs a database server: tests/unit/journal/test_postgres_store.py",
+    "storage.status": "needs a database server: tests/unit/journal/test_postgres_store.py",
     "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",
     "tools.output": "needs an output that was too long",
     "workflows.resume": "needs a workflow that waits",

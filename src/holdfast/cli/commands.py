@@ -46,7 +46,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
     ),
-    "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers."),
+    "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers; be one yourself."),
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "resume": ("holdfast.cli.resume", "Go on with a run where it stopped, by default the last."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),

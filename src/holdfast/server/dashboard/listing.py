@@ -43,7 +43,7 @@ class ListRow(msgspec.Struct, frozen=True, kw_only=True):
     actions: Sequence[FormAction] = ()
 
 
-class Listing(msgspec.Struct, kw_only=True):
+class PageListing(msgspec.Struct, kw_only=True):
     """A page that is a list, with what stands above and below it."""
 
     title: str
@@ -60,12 +60,12 @@ class Listing(msgspec.Struct, kw_only=True):
     place: str = ""
 
 
-def show_listing(ask: Ask, listing: Listing) -> ShownPage:
+def show_listing(ask: Ask, listing: PageListing) -> ShownPage:
     """Return the page of a list; forms that the caller may not send are left out."""
     return ShownPage("listing.html", {"listing": listing, **_name_place(listing)})
 
 
-def _name_place(listing: Listing) -> dict[str, str]:
+def _name_place(listing: PageListing) -> dict[str, str]:
     return {"place": listing.place} if listing.place else {}
 
 
@@ -112,7 +112,7 @@ __all__ = [
     "FormAction",
     "FormField",
     "ListRow",
-    "Listing",
+    "PageListing",
     "make_badge",
     "make_code",
     "make_facts",

@@ -11,6 +11,11 @@
     event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
   });
 
+  const isTypedIn = (part) => {
+    const field = document.activeElement?.closest("textarea, input:not([type=checkbox])");
+    return Boolean(field && part.contains(field));
+  };
+
   // --- live: a stream says that something changed, then what is shown is fetched again -----
   class Live {
     constructor(address) {
@@ -55,7 +60,10 @@
       this.pending = setTimeout(() => {
         this.pending = 0;
         this.last = performance.now();
-        all("[data-live]").forEach((part) => htmx.trigger(part, "live"));
+        // What a person is typing in is left alone until they are done.
+        all("[data-live]")
+          .filter((part) => !isTypedIn(part))
+          .forEach((part) => htmx.trigger(part, "live"));
       }, wait);
     }
   }

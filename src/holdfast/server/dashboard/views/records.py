@@ -10,8 +10,8 @@ from holdfast.server.dashboard.asks import Ask, GoTo, Shown
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
-    Listing,
     ListRow,
+    PageListing,
     make_badge,
     make_code,
     make_facts,
@@ -55,7 +55,7 @@ async def _list_sessions(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Sessions",
             filters=[FormField(name="q", label="Title", value=words)],
             columns=("Session", "State", "Messages", "Tokens", "Cost", "Used"),
@@ -112,7 +112,7 @@ async def _show_session(ask: Ask) -> Shown:
     )
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title=one.title or one.slug,
             blocks=[("", make_facts(facts) + talk)],
             columns=("Run", "Status", "Begun"),
@@ -179,7 +179,7 @@ async def _list_memories(ask: Ask) -> Shown:
         )
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Memory",
             about="What agents remember. A search says what each part gave to the ranking.",
             filters=[FormField(name="q", label="Search by meaning and words", value=words)],
@@ -221,7 +221,7 @@ async def _list_artifacts(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Artifacts",
             about="Files that runs made or were given; each version is kept.",
             columns=("Name", "Type", "Size", "Scope", "Version", "Saved"),
@@ -255,7 +255,7 @@ async def _show_artifact(ask: Ask) -> Shown:
     ]
     save = Markup('<p><a class="button" href="{}?save=1" download>Download</a></p>').format(address)
     blocks.append(("About it", make_facts(facts) + save))
-    return show_listing(ask, Listing(title=one.name, blocks=blocks, place="artifacts"))
+    return show_listing(ask, PageListing(title=one.name, blocks=blocks, place="artifacts"))
 
 
 async def _load_artifact(ask: Ask) -> Shown:
@@ -287,7 +287,7 @@ async def _list_state(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="State",
             about="Values that agents keep between runs, by scope.",
             filters=[FormField(name="prefix", label="Prefix, such as user/", value=prefix)],

@@ -10,8 +10,8 @@ from holdfast.server.dashboard.charts import draw_graph
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
-    Listing,
     ListRow,
+    PageListing,
     make_badge,
     make_code,
     make_facts,
@@ -99,7 +99,7 @@ async def _show_policies(ask: Ask) -> Shown:
             ),
         ),
     ]
-    return show_listing(ask, Listing(title="Policies", blocks=blocks, forms=forms))
+    return show_listing(ask, PageListing(title="Policies", blocks=blocks, forms=forms))
 
 
 async def _explain(ask: Ask) -> Markup:
@@ -151,7 +151,7 @@ async def _list_tools(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Tools",
             columns=("Tool", "Effect", "Permission", "Tags", "Version"),
             rows=rows,
@@ -163,7 +163,7 @@ async def _list_tools(ask: Ask) -> Shown:
 async def _show_tool(ask: Ask) -> Shown:
     found = await ask.perform(tools.describe_, ask.words["name"])
     return show_listing(
-        ask, Listing(title=ask.words["name"], blocks=[("", make_pre(found))], place="tools")
+        ask, PageListing(title=ask.words["name"], blocks=[("", make_pre(found))], place="tools")
     )
 
 
@@ -208,7 +208,7 @@ async def _list_servers(ask: Ask) -> Shown:
     )
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="MCP servers",
             columns=("Server", "Transport", "State", "Sandbox", "Hosts"),
             rows=rows,
@@ -239,7 +239,7 @@ async def _list_agents(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Agents",
             columns=("Agent", "Model", "Mode", "Origin", "Sandbox"),
             rows=rows,
@@ -268,7 +268,7 @@ async def _show_agent(ask: Ask) -> Shown:
     blocks += [("Rules", make_pre(rules))] if rules else []
     blocks += [("Without effect", make_pre(warnings))] if warnings else []
     blocks += [("Prompt", make_pre(one.prompt))] if one.prompt else []
-    return show_listing(ask, Listing(title=name, blocks=blocks, place="agents"))
+    return show_listing(ask, PageListing(title=name, blocks=blocks, place="agents"))
 
 
 async def _list_skills(ask: Ask) -> Shown:
@@ -296,7 +296,7 @@ async def _list_skills(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Skills",
             blocks=[("Problems", make_pre("\n".join(found.problems)))] if found.problems else [],
             columns=("Skill", "Source", "State", "Warnings"),
@@ -325,7 +325,7 @@ async def _list_workflows(ask: Ask) -> Shown:
     ]
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Workflows",
             columns=("Workflow", "State", "Problem"),
             rows=rows,
@@ -352,7 +352,7 @@ async def _show_workflow(ask: Ask) -> Shown:
         frame = '<div class="scroll" tabindex="0" role="region" aria-label="Graph">{}</div>'
         blocks.append(("Steps", Markup(frame).format(drawn)))
     blocks.append(("Definition", make_pre(one.problem or data)))
-    return show_listing(ask, Listing(title=one.name, blocks=blocks, place="workflows"))
+    return show_listing(ask, PageListing(title=one.name, blocks=blocks, place="workflows"))
 
 
 def _list_needs(steps: list[Any], index: int) -> list[str]:
@@ -393,7 +393,7 @@ async def _list_triggers(ask: Ask) -> Shown:
     )
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Triggers",
             columns=("Trigger", "Definition", "Fired", "Since"),
             rows=rows,

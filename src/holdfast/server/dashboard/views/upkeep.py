@@ -10,8 +10,8 @@ from holdfast.server.dashboard.asks import Ask, GoTo, Shown
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
-    Listing,
     ListRow,
+    PageListing,
     make_badge,
     make_code,
     make_lines,
@@ -29,7 +29,7 @@ async def _show_workers(ask: Ask) -> Shown:
     ask.caller.check("storage:read")
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Workers",
             columns=("Worker", "State"),
             rows=[],
@@ -94,7 +94,7 @@ async def _show_audit(ask: Ask) -> Shown:
     more = ask.link("audit", action=action, actor=actor, after=str(found[-1].seq)) if found else ""
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Audit",
             about="Who did what, in order; each line is chained to the one before it.",
             filters=[
@@ -136,7 +136,7 @@ async def _show_settings(ask: Ask) -> Shown:
             rows.append(ListRow(cells=(make_code(key), make_code(one), origin)))
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Settings",
             about="As this process uses them; secrets are not shown. "
             "`holdfast config show` names the file and line of each.",
@@ -195,7 +195,7 @@ async def _list_keys(ask: Ask, secret: str = "") -> Shown:
     )
     return show_listing(
         ask,
-        Listing(
+        PageListing(
             title="Keys",
             blocks=blocks,
             columns=("Key", "State", "Rights", "Made", "Used"),
