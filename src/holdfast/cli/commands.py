@@ -71,6 +71,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
     "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),
+    "worker": (
+        "holdfast.cli.worker",
+        "Go on with whatever waits in any session, until stopped.",
+    ),
+    "workers": ("holdfast.cli.workers", "See who works, and try again what was given up."),
     "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import SharedStore as SharedStore
     from holdfast.journal.store import Store as Store
+    from holdfast.journal.stores._postgres_connections import (
+        parse_postgres_target as parse_postgres_target,
+    )
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import SchemaStatus as SchemaStatus
@@ -83,6 +86,7 @@ else:
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
             "MendReport SharedStore Store",
+            "stores._postgres_connections": "parse_postgres_target",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places migrate_store",

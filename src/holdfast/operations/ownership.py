@@ -134,6 +134,9 @@ SHARED: Final = frozenset(
         "webhooks.list",
         "webhooks.redeliver",
         "webhooks.remove",
+        "workers.dead",
+        "workers.list",
+        "workers.retry",
         "workflows.list",
         "workflows.validate",
     }

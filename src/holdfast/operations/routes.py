@@ -223,6 +223,12 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "tools.output": HttpRoute(
         "GET", f"{_S}/outputs/{{handle}}", media_type="application/octet-stream"
     ),
+    "runs.submit": HttpRoute("POST", "/v1/runs/submit", 202, defaults=_NEW_RUN),
+    "runs.wait": HttpRoute("GET", f"{_R}/wait"),
+    "workers.run": HttpRoute("POST", "/v1/workers/run", 204),
+    "workers.list": HttpRoute("GET", "/v1/workers"),
+    "workers.dead": HttpRoute("GET", "/v1/workers/dead"),
+    "workers.retry": HttpRoute("POST", "/v1/workers/dead/{letter_id}/retry"),
     "triggers.add": HttpRoute("POST", "/v1/triggers", 201),
     "triggers.list": HttpRoute("GET", "/v1/triggers"),
     "triggers.firings": HttpRoute("GET", "/v1/triggers/firings"),

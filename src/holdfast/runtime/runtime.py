@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.traces import TraceService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.undo import UndoService
+    from holdfast.runtime.workers import WorkerService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -178,6 +179,7 @@ class Runtime:
             self.anchors.close,
             self._close_audit,
             self._close_traces,
+            self._close_workers,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -404,6 +406,13 @@ class Runtime:
         return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
     @functools.cached_property
+    def workers(self) -> WorkerService:
+        """Workers on the sessions of this tenant; loaded by those who are one, or ask for them."""
+        from holdfast.runtime.workers import WorkerService  # noqa: PLC0415 - optional
+
+        return WorkerService(self)
+
+    @functools.cached_property
     def webhooks(self) -> WebhookService:
         """Webhooks; they are sent by the process that begins to."""
         from holdfast.webhooks import WebhookService  # noqa: PLC0415 - optional
@@ -550,6 +559,10 @@ class Runtime:
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:
             await self.webhooks.close()
+
+    async def _close_workers(self) -> None:
+        if "workers" in self.__dict__:
+            await self.workers.close()
 
     async def _close_control(self) -> None:
         if self._owns_control:

@@ -190,6 +190,11 @@ class RunQueued(Payload, frozen=True, kw_only=True):
     is_urgent: bool = False
     options: JsonObject = msgspec.field(default_factory=dict)
 
+    @property
+    def wakes_session(self) -> bool:
+        """Whether it is for any process."""
+        return not self.owner
+
     def redacted(self) -> RunQueued:
         """Keep who and when; drop message and options."""
         return msgspec.structs.replace(self, message=None, options={})
@@ -228,6 +233,11 @@ class RunWoken(Payload, frozen=True, kw_only=True):
     run_id: str
     cause: str
     owner: str = ""
+
+    @property
+    def wakes_session(self) -> bool:
+        """Whether it is for any process."""
+        return not self.owner
 
 
 @payload("run.completed", is_inherited=False, is_synced=True, has_content=True)

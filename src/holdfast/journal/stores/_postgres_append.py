@@ -137,6 +137,17 @@ _BLOBS = """, kept AS (
     ON CONFLICT (tenant, digest) DO NOTHING
 )"""
 
+# A job that waits is locked, not left alone: a worker that took it before this commits would not
+# see what it is for. One that was taken already makes room for another.
+_WAKES = """, woken AS (
+    INSERT INTO holdfast_jobs.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
+    SELECT 'holdfast/' || n.tenant, 'holdfast.wake', 'holdfast/' || n.tenant || '/' || i.session_id,
+        jsonb_build_object('session', i.session_id, 'failures', 0)
+    FROM unnest(%b::integer[], %b::text[]) AS i(request, session_id)
+    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id
+    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET scheduled_at = NULL
+)"""
+
 
 class KnownEnd(msgspec.Struct):
     """What this store knows of one session: where its chain ends, and rows that follow from it.
@@ -164,6 +175,11 @@ class PendingAppend(msgspec.Struct):
     changes: Changes = msgspec.field(default_factory=dict)
     lost: list[list[Event]] = msgspec.field(default_factory=list)
     """What was sent on connections that broke: one of these may be stored, or still become so."""
+
+    @property
+    def wakes_session(self) -> bool:
+        """Whether a worker has to look after the session once this is stored."""
+        return any(draft.value.wakes_session for draft in self.request.drafts)
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller, if it still waits, that nothing of it was stored."""
@@ -463,7 +479,7 @@ class PostgresAppender:
             self._chains[work.request.session_id] = chain
         work.report_stored(first)
 
-    def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:
+    def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:  # noqa: C901 - one statement
         """Return the statement for a group, and its values."""
         wanted: list[list[Any]] = [[] for _ in range(10)]
         events: list[list[Any]] = [[] for _ in range(15)]
@@ -503,6 +519,9 @@ class PostgresAppender:
             # The same content twice in one statement would meet itself.
             more.append(_BLOBS.replace("SELECT n.", "SELECT DISTINCT ON (i.digest) n.", 1))
             values += blobs
+        if woken := [number for number, work in enumerate(group) if work.wakes_session]:
+            more.append(_WAKES)
+            values += [woken, [group[number].request.session_id for number in woken]]
         for name in sorted(changes):
             table = self._tables.tables[name]
             kept = [one for one in changes[name] if one[2] is not None]
