@@ -108,7 +108,10 @@ async def test_runs_of_a_killed_worker_go_on_in_another_and_no_step_is_repeated(
         doomed = await fleet.start("doomed")
         run = await client.runs.submit("noter", "", "a")
         await fleet.until_effect("doomed a-1")
-        [status] = await client.workers.list()
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := await client.workers.list()):
+                await asyncio.sleep(0.02)
+        [status] = found
         assert (status.name, status.sessions) == ("doomed", (run.session_id,))
         await fleet.start("heir")
         doomed.send_signal(signal.SIGKILL)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from holdfast.dispatch import Dispatcher, Progress, WakeHandler, WorkerOptions
+from holdfast.dispatch import Dispatcher, Progress, WakeHandler, WorkerOptions, WorkerStatus
 from holdfast.errors import NotFound, UsageError
 
 PATIENCE_S = 30
@@ -54,6 +54,15 @@ class WatchedHandler:
         """Wait for what was taken."""
         async with asyncio.timeout(PATIENCE_S), self.news:
             await self.news.wait_for(lambda: is_so(self.taken))
+
+
+async def _find_worker(dispatcher: Dispatcher) -> WorkerStatus:
+    """Return the one worker; it may begin before it has said who it is."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await dispatcher.list_workers()):
+            await asyncio.sleep(0.02)
+    [status] = found
+    return status
 
 
 class DispatcherConformance:
@@ -141,7 +150,7 @@ class DispatcherConformance:
             options = WorkerOptions(name="one", concurrency=2, grace_s=5)
             async with self.working(dispatcher, handler, options):
                 await handler.until(lambda taken: len(taken) == 2)
-                [status] = await dispatcher.list_workers()
+                status = await _find_worker(dispatcher)
                 assert sorted(status.sessions) == sorted(handler.taken)
                 handler.may_go_on.set()
                 await handler.until(lambda taken: sorted(taken) == names)
@@ -218,10 +227,7 @@ class DispatcherConformance:
             async with self.working(dispatcher, handler, options):
                 await dispatcher.wake("ses_a")
                 await handler.until(lambda taken: taken == ["ses_a"])
-                async with asyncio.timeout(PATIENCE_S):
-                    while not (found := await dispatcher.list_workers()):  # noqa: ASYNC110 - another process's row
-                        await asyncio.sleep(0.05)
-                [status] = found
+                status = await _find_worker(dispatcher)
                 assert (status.name, status.concurrency) == ("blue", 3)
                 assert status.sessions == ("ses_a",)
                 assert status.time_started <= status.time_seen + 1

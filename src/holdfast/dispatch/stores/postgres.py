@@ -30,6 +30,7 @@ from holdfast.observability import Logger
 _TASK = "holdfast.wake"
 _POLL_S = 0.5
 _SWEEP_S = 0.5
+_BEGIN_S = 0.02
 _OPEN_S = 30.0
 _log = Logger("holdfast.workers")
 
@@ -256,7 +257,6 @@ class PostgresDispatcher:
         }
         known: int | None = None
         while True:
-            await asyncio.sleep(min(_SWEEP_S, options.lease_ttl_s / 4))
             try:
                 if engine.worker_id is not None and engine.worker_id != known:
                     await self._introduce(engine.worker_id, options)
@@ -266,6 +266,8 @@ class PostgresDispatcher:
                     _log.warning("worker.lost", put_back=again, given_up=dead)
             except (StorageUnavailable, psycopg.Error) as error:
                 _log.warning("worker.sweep_failed", detail=str(error))
+            pause = min(_SWEEP_S, options.lease_ttl_s / 4)
+            await asyncio.sleep(pause if known is not None else _BEGIN_S)
 
     async def _introduce(self, worker_id: int, options: WorkerOptions) -> None:
         pool = await self._opened()
