@@ -140,7 +140,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _cipher(token: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of an optional package
+def _make_cipher(token: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of an optional package
     try:
         from cryptography.fernet import Fernet  # noqa: PLC0415 - optional extra
     except ImportError as error:
@@ -150,7 +150,7 @@ def _cipher(token: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of an
 
 
 def _seal(token: str, credential: str) -> bytes:
-    sealed: bytes = _cipher(token).encrypt(credential.encode())
+    sealed: bytes = _make_cipher(token).encrypt(credential.encode())
     return sealed
 
 
@@ -159,7 +159,7 @@ def _open(token: str, sealed: bytes) -> str:
     from cryptography.fernet import InvalidToken  # noqa: PLC0415 - optional extra
 
     try:
-        return str(_cipher(token).decrypt(sealed).decode())
+        return str(_make_cipher(token).decrypt(sealed).decode())
     except (InvalidToken, ValueError):
         return ""
 

@@ -218,7 +218,7 @@ def make_login_face(app: HttpApplication) -> Face:
                     if "text/html" not in request.headers.get("accept", ""):
                         raise
                     return _send_to(f"{root}{HOME}/login?wrong=link")
-                return _welcome(root + to, cookie)
+                return _make_welcome(root + to, cookie)
             case _:
                 raise ProblemRaised(404, "request.no_route", "there is nothing at this path")
 
@@ -229,7 +229,7 @@ def _send_to(path: str, *headers: tuple[str, str]) -> ServerResponse:
     return ServerResponse(303, b"", "text/plain; charset=utf-8", (("location", path), *headers))
 
 
-def _welcome(path: str, cookie: tuple[str, str]) -> ServerResponse:
+def _make_welcome(path: str, cookie: tuple[str, str]) -> ServerResponse:
     """Return a page that leads on.
 
     Not a redirect: that one would still count as coming from where the link stood, and a browser
