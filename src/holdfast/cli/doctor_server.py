@@ -26,7 +26,7 @@ _SKEW_S: Final = 30.0
 _MANY_WAITING: Final = 100
 
 
-class Answer:
+class ServerAnswer:
     """What a server said, or why it said nothing."""
 
     def __init__(
@@ -61,7 +61,7 @@ class ServerPatient:
         check_address(self.url, has_key=bool(self.key), allows_plain_http=False)
         self.clock = patient.clock
 
-    def ask(self, path: str, *, with_key: bool = True) -> Answer:
+    def ask(self, path: str, *, with_key: bool = True) -> ServerAnswer:
         """Ask once; whatever goes wrong is told, not raised."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
@@ -79,14 +79,14 @@ class ServerPatient:
         try:
             connection.request("GET", parts.path + path, headers=headers)
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read(_MAX_ANSWER), answer.headers)
+            return ServerAnswer(answer.status, answer.read(_MAX_ANSWER), answer.headers)
         except ssl.SSLCertVerificationError as error:
-            return Answer(
+            return ServerAnswer(
                 0, b"", problem=f"its certificate is not believed: {error.verify_message}"
             )
         except (OSError, http.client.HTTPException) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return Answer(0, b"", problem=str(said))
+            return ServerAnswer(0, b"", problem=str(said))
         finally:
             connection.close()
 
@@ -280,4 +280,4 @@ def examine_server(patient: Patient, url: str) -> list[DoctorCheck]:
     return [first, *(check(server) for check in SERVER_CHECKS)]
 
 
-__all__ = ["SERVER_CHECKS", "Answer", "ServerPatient", "examine_server", "read_metric"]
+__all__ = ["SERVER_CHECKS", "ServerAnswer", "ServerPatient", "examine_server", "read_metric"]
