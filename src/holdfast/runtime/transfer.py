@@ -23,7 +23,7 @@ from holdfast.artifacts import (
     ArtifactStore,
     BlobUpload,
     Sealer,
-    blob_key,
+    make_blob_key,
 )
 from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
@@ -80,8 +80,8 @@ async def export_session(
         if not last:
             last = msgspec.json.decode(line, type=_Counted).events
         yield line
-    for digest in sorted(_contents(await _artifact_events(journal, session_id, last))):
-        async for line in _content_lines(artifacts, digest):
+    for digest in sorted(_list_contents(await _list_artifact_events(journal, session_id, last))):
+        async for line in _read_content_lines(artifacts, digest):
             yield line
 
 
@@ -105,7 +105,7 @@ async def import_session(
     with contextlib.ExitStack() as stack:
         file = await asyncio.to_thread(_opened, source, stack)
         events, contents = await asyncio.to_thread(_split, file, stack)
-        wanted = _contents(events)
+        wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
         further = [] if trusts_rules else list_inert_rights(events)
         if not wanted and not contents:
@@ -120,7 +120,7 @@ async def import_session(
             # Named by the journal before anybody could collect them.
             async with artifacts.services.locks.alone():
                 for digest, upload in uploads.items():
-                    await upload.publish(blob_key(artifacts.actor.tenant, digest))
+                    await upload.publish(make_blob_key(artifacts.actor.tenant, digest))
                 return await sessions.import_events(events, as_new=as_new, further=further)
         finally:
             for upload in uploads.values():
@@ -163,7 +163,7 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
     return facts
 
 
-def _contents(events: list[Event]) -> set[str]:
+def _list_contents(events: list[Event]) -> set[str]:
     """Return the digests of the artifacts that events leave."""
     found: dict[str, str] = {}
     for event in events:
@@ -184,7 +184,7 @@ def _check_tenant(events: list[Event], tenant: str) -> None:
             raise InvalidImport(detail=f"its artifacts belong to the tenant {fact.tenant!r}")
 
 
-async def _artifact_events(journal: Journal, session_id: str, last: int) -> list[Event]:
+async def _list_artifact_events(journal: Journal, session_id: str, last: int) -> list[Event]:
     found: list[Event] = []
     after = 0
     while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
@@ -193,16 +193,16 @@ async def _artifact_events(journal: Journal, session_id: str, last: int) -> list
     return found
 
 
-async def _content_lines(artifacts: ArtifactStore, digest: str) -> AsyncGenerator[bytes, None]:
+async def _read_content_lines(artifacts: ArtifactStore, digest: str) -> AsyncGenerator[bytes, None]:
     number = 0
     async with contextlib.aclosing(artifacts.read_content(digest)) as pieces:
         async for piece in pieces:
-            yield _encoded(ContentLine(content=digest, part=number, data=piece))
+            yield _encode_line(ContentLine(content=digest, part=number, data=piece))
             number += 1
-    yield _encoded(ContentLine(content=digest, part=number, data=b"", is_last=True))
+    yield _encode_line(ContentLine(content=digest, part=number, data=b"", is_last=True))
 
 
-def _encoded(line: ContentLine) -> bytes:
+def _encode_line(line: ContentLine) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
@@ -276,21 +276,21 @@ def _read_contents(file: IO[bytes], stack: contextlib.ExitStack) -> Iterator[tup
     """Yield each content of an export, unpacked into a file that nobody sees."""
     while line := file.readline(_LARGEST_LINE + 1):
         packed: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY))
-        first = found = _content_line(line, "", 0)
+        first = found = _make_content_line(line, "", 0)
         while not found.is_last:
             packed.write(found.data)
             line = file.readline(_LARGEST_LINE + 1)
-            found = _content_line(line, first.content, found.part + 1)
+            found = _make_content_line(line, first.content, found.part + 1)
         packed.seek(0, io.SEEK_SET)
         yield first.content, packed
 
 
-def _content_line(line: bytes, content: str, part: int) -> ContentLine:
+def _make_content_line(line: bytes, content: str, part: int) -> ContentLine:
     try:
         found = _decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidImport(detail="behind its events is no content of an artifact") from error
-    if found.part != part or content not in ("", found.content) or _encoded(found) != line:
+    if found.part != part or content not in ("", found.content) or _encode_line(found) != line:
         raise InvalidImport(detail="the content of an artifact is cut short or out of order")
     return found
 
