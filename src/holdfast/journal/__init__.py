@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Durability as Durability
     from holdfast.journal.store import Finding as Finding
     from holdfast.journal.store import Head as Head
+    from holdfast.journal.store import Held as Held
     from holdfast.journal.store import LeaseWish as LeaseWish
     from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import Store as Store
@@ -78,7 +79,7 @@ else:
             "events": "EventsRedacted HeadsAnchored SessionDeleted",
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head Held LeaseWish "
             "MendReport Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains "
