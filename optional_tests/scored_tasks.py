@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+LIMIT_S = 60
+LOOP_LIMIT_S = 120
+MAX_TOKENS = 100
 CALLED: list[tuple[str, dict[str, Any]]] = []
 
 
@@ -200,3 +203,46 @@ def score_two(task: TwoSteps) -> bool:
         if left and is_same_call(call, *left[0]):
             left.pop(0)
     return not left
+
+
+ROWS = ("single", "two", "structured", "loops")
+_TASKS: dict[str, tuple[Any, ...]] = {
+    "single": SINGLE_CALLS,
+    "two": TWO_STEPS,
+    "structured": STRUCTURED,
+    "loops": LOOPS,
+}
+
+
+def names(rows: tuple[str, ...]) -> list[str]:
+    """Return the names of all tasks of some rows: `single-1`, ..."""
+    return [f"{row}-{number}" for row in rows for number in range(1, len(_TASKS[row]) + 1)]
+
+
+def row_of(name: str) -> str:
+    """Return the row that a task counts in."""
+    return name.partition("-")[0]
+
+
+def find(name: str) -> tuple[str, Any]:
+    """Return a task with its row."""
+    row, _, number = name.partition("-")
+    return row, _TASKS[row][int(number) - 1]
+
+
+def is_right(row: str, task: Any, output: object, kind: type | None) -> bool:
+    """Say whether a task came right: the calls that were made, or the type of the answer."""
+    if row == "single":
+        return score_single(task)
+    if row == "two":
+        return score_two(task)
+    return kind is not None and isinstance(output, kind)
+
+
+def tell_calls(output: object) -> str:
+    """Say in one line what was called, or what was answered instead."""
+    called = "; ".join(
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
+        for name, given in CALLED
+    )
+    return (called or f"answered {output!r}")[:160].replace("\n", " ")

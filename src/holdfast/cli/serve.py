@@ -55,6 +55,7 @@ def command(
         invocation.overrides["server.host"] = host
     if port is not None:
         invocation.overrides["server.port"] = port
+    invocation.logs_events = not shows_token
     settings = invocation.settings
     if shows_token:
         say(make_token(settings.storage_path))

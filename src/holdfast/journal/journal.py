@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from holdfast.journal.store import AppendRequest, Head, Held, LeaseWish, Store
 from holdfast.redaction import Redactor
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+StoredObserver: TypeAlias = Callable[[Sequence[Draft], Sequence[Event], float], None]
+"""Told of facts that this process has stored, in the task that stored them, and how many seconds
+that took; it must return quickly and must not raise."""
 _FEED_WAIT_S = 30.0
 _PAGE = 500
 
@@ -50,6 +53,7 @@ class Journal:
         self.store = store
         self.clock = clock
         self.redactor = redactor
+        self.on_stored: StoredObserver | None = None
 
     async def open(self) -> Journal:
         """Open the store and return the journal."""
@@ -108,7 +112,7 @@ class Journal:
                 raise UsageError(detail="Only the holder of a lease can give it back.")
         for draft in batch.drafts:
             is_synced = is_synced or draft.value.is_synced
-        return await self.store.append(
+        return await self._store(
             AppendRequest(
                 session_id=session_id,
                 drafts=batch.drafts,
@@ -147,7 +151,7 @@ class Journal:
         is_synced = False
         for draft in batch.drafts:
             is_synced = is_synced or draft.value.is_synced
-        return await self.store.append(
+        return await self._store(
             AppendRequest(
                 session_id=session_id,
                 drafts=batch.drafts,
@@ -306,6 +310,14 @@ class Journal:
     async def rebuild(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """Drop and rebuild all projections from the log."""
         return await self.store.rebuild(progress)
+
+    async def _store(self, request: AppendRequest) -> tuple[Event, ...]:
+        if self.on_stored is None:
+            return await self.store.append(request)
+        began = self.clock.boottime()
+        events = await self.store.append(request)
+        self.on_stored(request.drafts, events, self.clock.boottime() - began)
+        return events
 
 
 def _require_open(drafts: Sequence[Draft]) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.mcp.needs import find_needs as find_needs
     from holdfast.mcp.opening import Opening as Opening
     from holdfast.mcp.pins import PinBook as PinBook
+    from holdfast.mcp.schema import UnusableSchema as UnusableSchema
+    from holdfast.mcp.schema import clean_schema as clean_schema
+    from holdfast.mcp.schema import make_checkable as make_checkable
     from holdfast.mcp.server import Keeping as Keeping
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -40,6 +43,7 @@ else:
             "needs": "Needs find_needs",
             "opening": "Opening",
             "pins": "PinBook",
+            "schema": "UnusableSchema clean_schema make_checkable",
             "server": "Keeping",
         },
     )

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.observability.logger import EVENTS_LOGGER as EVENTS_LOGGER
+    from holdfast.observability.logger import LogEvent as LogEvent
     from holdfast.observability.logger import Logger as Logger
     from holdfast.observability.logger import bind_log_fields as bind_log_fields
+    from holdfast.observability.logger import read_log_fields as read_log_fields
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
+    from holdfast.observability.trace_ids import make_span_id as make_span_id
+    from holdfast.observability.trace_ids import make_trace_id as make_trace_id
     from holdfast.observability.trail import AuditEntry as AuditEntry
     from holdfast.observability.trail import AuditTrail as AuditTrail
     from holdfast.observability.trail import parse_entry as parse_entry
@@ -19,9 +24,10 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "logger": "Logger bind_log_fields",
+            "logger": "EVENTS_LOGGER LogEvent Logger bind_log_fields read_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",
+            "trace_ids": "make_span_id make_trace_id",
             "trail": "AuditEntry AuditTrail parse_entry",
         },
     )

@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 
+from holdfast.observability.ecs import render_for_people
+
+EVENTS_LOGGER = "holdfast.events"
+"""Lines that are made from the journal have names that begin with this one."""
 _BOUND: ContextVar[Mapping[str, object]] = ContextVar(
     "holdfast_log_fields", default=MappingProxyType({})
 )
@@ -27,16 +31,20 @@ class LogEvent:
     that of `configure_logs`, takes the fields as they are.
     """
 
-    __slots__ = ("event", "fields")
+    __slots__ = ("event", "fields", "is_clean")
 
-    def __init__(self, event: str, fields: Mapping[str, object]) -> None:
-        """Take what happened and its fields."""
+    def __init__(self, event: str, fields: Mapping[str, object], *, is_clean: bool = False) -> None:
+        """Take what happened and its fields; `is_clean` says that no secret can be in them.
+
+        That is so for what was read from the journal, which a redactor has passed before.
+        """
         self.event = event
         self.fields = fields
+        self.is_clean = is_clean
 
     def __str__(self) -> str:
         """Return the line for people."""
-        return " ".join([self.event, *(f"{key}={value}" for key, value in self.fields.items())])
+        return render_for_people(self.event, self.fields)
 
 
 class Logger:
@@ -45,6 +53,14 @@ class Logger:
     def __init__(self, name: str) -> None:
         """Take a name, such as `holdfast.memory`."""
         self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Write what only a search for a fault needs."""
+        self._write(logging.DEBUG, event, fields)
+
+    def note(self, event: str, **fields: object) -> None:
+        """Write what an operator may ask about later."""
+        self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Write that something went wrong and was got over."""
@@ -77,4 +93,4 @@ def read_log_fields() -> Mapping[str, object]:
     return _BOUND.get()
 
 
-__all__ = ["LogEvent", "Logger", "bind_log_fields", "read_log_fields"]
+__all__ = ["EVENTS_LOGGER", "LogEvent", "Logger", "bind_log_fields", "read_log_fields"]

@@ -8,6 +8,7 @@ standard error of the process and nowhere else.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -18,11 +19,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, Processor
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.observability.logger import LogEvent, read_log_fields
+from holdfast.observability.ecs import rename_fields, render_for_people
+from holdfast.observability.logger import EVENTS_LOGGER, LogEvent, read_log_fields
 from holdfast.observability.process_secrets import process_redactor
 from holdfast.redaction import Redactor
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 # What a terminal would act upon; lines of a traceback may break.
+_CHATTY = ("httpx", "httpcore", "mcp", "uvicorn.error", "asyncio")
+"""Libraries whose lines of level `info` are no news for an operator."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -39,15 +44,18 @@ def configure_logs(
     redactor: Redactor | None = None,
     stream: TextIO | None = None,
     clock: Clock = SYSTEM,
+    has_events: bool = True,
 ) -> Callable[[], None]:
     """Set the log of this process up, and return what puts back how it was.
 
-    Level and format come from the settings (`log.level`, `log.format`). Every entry is
+    Level and format come from the settings (`log.level`, `log.format`). Without `has_events`
+    the lines of runs are left out, for programs that show them in another way. Every entry is
     redacted as a whole once it is a line: messages, fields, exceptions with their
     tracebacks, warnings, and errors that nothing caught in threads and finalizers.
     """
     known = redactor if redactor is not None else process_redactor(settings)
     before = _Before()
+    form = settings.log.format
     handler = _Handler(stream if stream is not None else sys.stderr)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -57,21 +65,27 @@ def configure_logs(
         partial(_add_time, clock),
     ]
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _Formatter(
+            form=form,
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _add_fields],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.StackInfoRenderer(),
                 structlog.processors.format_exc_info,
                 known.log_processor,
-                *_list_renderers(settings.log.format),
+                _Renderer(form),
                 partial(_redact_last, known),
             ],
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(settings.log.level.upper())
+    level: int = getattr(logging, settings.log.level.upper())
+    root.setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(level if level < logging.INFO else logging.WARNING)
+    events = logging.getLogger(EVENTS_LOGGER)
+    events.setLevel(logging.NOTSET if has_events else logging.CRITICAL + 1)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -88,14 +102,64 @@ def configure_logs(
     return before.restore
 
 
-def _list_renderers(form: str) -> list[Processor]:
-    if form == "json":
-        return [structlog.processors.JSONRenderer(default=str, ensure_ascii=True)]
-    return [structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)]
+class _Renderer:
+    """Makes a line of an entry; what comes before made it plain and redacted it."""
+
+    def __init__(self, form: str) -> None:
+        self._is_json = form == "json"
+
+    def __call__(self, _logger: object, _method: str, entry: EventDict) -> str:
+        is_ours = str(entry.get("logger", "")).startswith("holdfast")
+        if self._is_json:
+            return _encode(rename_fields(entry, is_ours=is_ours))
+        fields = dict(entry)
+        time, level = str(fields.pop("timestamp", "")), str(fields.pop("level", ""))
+        logger, event = fields.pop("logger", ""), str(fields.pop("event", ""))
+        trace = "".join(
+            f"\n{fields.pop(name)}" for name in ("exception", "stack") if name in fields
+        )
+        if not is_ours:
+            event = f"{logger}: {event}"
+        return f"{time} {level.upper():8} {render_for_people(event, fields)}{trace}"
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Formats lines that were made from the journal by a short way: they are plain and clean."""
+
+    def __init__(self, *, form: str, **options: Any) -> None:  # noqa: ANN401 - structlog's own
+        super().__init__(**options)
+        self._render = _Renderer(form)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        said = record.msg
+        if not isinstance(said, LogEvent) or not said.is_clean:
+            return super().format(record)
+        entry = {
+            "timestamp": _format_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": said.event,
+            **said.fields,
+        }
+        return _escape(self._render(None, "", entry))
+
+
+def _encode(made: dict[str, object]) -> str:
+    try:
+        line = msgspec.json.encode(made, enc_hook=str).decode()
+    except (UnicodeError, OverflowError, TypeError):
+        # Half a character, a huge number, a key that is no text.
+        return json.dumps(made, default=str, skipkeys=True)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _add_time(clock: Clock, _logger: object, _method: str, entry: EventDict) -> EventDict:
-    entry["timestamp"] = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="milliseconds")
+    entry["timestamp"] = _format_time(clock.now())
     return entry
 
 
@@ -113,7 +177,10 @@ def _add_bound_fields(_logger: object, _method: str, entry: EventDict) -> EventD
 
 def _redact_last(redactor: Redactor, _logger: object, _method: str, line: Any) -> str:  # noqa: ANN401 - structlog's own signature
     """Redact the finished line too: a `repr` may show what `str` did not."""
-    text = redactor.text(str(line))
+    return _escape(redactor.text(str(line)))
+
+
+def _escape(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
@@ -158,6 +225,7 @@ class _Before:
     def __init__(self) -> None:
         root = logging.getLogger()
         self._handlers, self._level = list(root.handlers), root.level
+        self._levels = {name: logging.getLogger(name).level for name in (*_CHATTY, EVENTS_LOGGER)}
         self._hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
         self._structlog = structlog.get_config() if structlog.is_configured() else None
 
@@ -166,6 +234,8 @@ class _Before:
         root = logging.getLogger()
         root.handlers = self._handlers
         root.setLevel(self._level)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
         sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks
         logging.captureWarnings(False)
         structlog.reset_defaults()

@@ -164,6 +164,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "runs.cancel": HttpRoute("POST", f"{_R}/cancel"),
     "runs.steer_run": HttpRoute("POST", f"{_R}/steer"),
     "runs.fork": HttpRoute("POST", f"{_R}/fork", 201),
+    "runs.waiting": HttpRoute("GET", f"{_R}/waiting"),
+    "runs.answer_calls": HttpRoute("POST", f"{_R}/calls/answer"),
     "runs.await_answer": HttpRoute("GET", f"{_R}/answer"),
     "runs.children": HttpRoute("GET", f"{_R}/children"),
     "runs.cancel_children": HttpRoute("POST", f"{_R}/children/cancel"),

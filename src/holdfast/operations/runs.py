@@ -6,7 +6,16 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Final
 
-from holdfast.agents import Agent, AgentResult, KeptRequest, Listener, RunRequest, hear_nothing
+from holdfast.agents import (
+    NO_CLIENT,
+    Agent,
+    AgentResult,
+    ClientOptions,
+    KeptRequest,
+    Listener,
+    RunRequest,
+    hear_nothing,
+)
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.journal import Condition, Event, RowQuery
@@ -24,7 +33,7 @@ from holdfast.orchestration.delegation import (
 )
 from holdfast.policy import NO_BUDGET, Budget, OnAsk
 from holdfast.runs import ChildRun, StreamItem, list_runs_below
-from holdfast.runtime import Runtime, SentTrace
+from holdfast.runtime import ClientResult, OpenQuestion, Runtime, SentTrace
 from holdfast.sessions import (
     RUNS,
     OnBusy,
@@ -75,6 +84,7 @@ async def execute(
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
     history: Sequence[Message] = (),
+    client: ClientOptions = NO_CLIENT,
     deps: LocalDeps = None,
 ) -> AgentResult:
     """Run an agent on a message in a session and return its result.
@@ -90,6 +100,9 @@ async def execute(
     order in which they are read. A new session begins with `history`, if given. `deps` is what
     tools and instructions ask for by type, in this process; it is not kept, so it is passed again
     where the run goes on.
+
+    `client` is what the caller brings: tools that it executes itself, and wishes for the answer. A
+    call of such a tool parks the run; see `waiting` and `answer_calls`.
 
     Where a call asks and no approver is there to answer, `on_ask` refuses it (`deny`) or lets
     the run wait without memory (`park`) until `approve` or `deny` is called, anywhere.
@@ -121,6 +134,7 @@ async def execute(
             message=text,
             content=content,
             history=tuple(history),
+            client=client,
             deps=deps,
             options=options or {},
             run_id=run_id,
@@ -150,6 +164,7 @@ async def stream(
     on_busy: OnBusy | None = None,
     with_children: bool = False,
     history: Sequence[Message] = (),
+    client: ClientOptions = NO_CLIENT,
     deps: LocalDeps = None,
 ) -> AsyncGenerator[StreamItem, None]:
     """Run an agent and yield what happens; the last item is the result.
@@ -169,6 +184,7 @@ async def stream(
         message=text,
         content=content,
         history=tuple(history),
+        client=client,
         deps=deps,
         options=options or {},
         run_id=run_id,
@@ -201,6 +217,7 @@ async def start(
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
     history: Sequence[Message] = (),
+    client: ClientOptions = NO_CLIENT,
     deps: LocalDeps = None,
     listener: Annotated[Listener, Local("follow it with `runs.follow`")] = hear_nothing,
 ) -> Run:
@@ -222,6 +239,7 @@ async def start(
             message=text,
             content=content,
             history=tuple(history),
+            client=client,
             deps=deps,
             options=options or {},
             run_id=run_id,
@@ -272,11 +290,12 @@ async def follow(
 
 @stream_operation("runs:read", agents=of_run)
 async def events(
-    runtime: Runtime, caller: Caller, /, run_id: str, *, after: int = 0
+    runtime: Runtime, caller: Caller, /, run_id: str, *, after: int = 0, waits: bool = True
 ) -> AsyncGenerator[Event, None]:
     """Yield the stored events of a run in order, until it ends or waits for a person.
 
-    `after` is the number of the last event that was seen.
+    `after` is the number of the last event that was seen. Without `waits` only those come that
+    are stored now.
     """
     session_id = (await runtime.turns.get(run_id)).session_id
     # What was there when it was asked for tells whether the run rests; what comes after goes on.
@@ -289,7 +308,7 @@ async def events(
                 rests = event.kind in _ENDS or (rests and event.kind not in _GOES_ON)
                 if event.session_seq > after:
                     yield event
-            if rests and event.session_seq >= last:
+            if (rests or not waits) and event.session_seq >= last:
                 return
 
 
@@ -434,6 +453,34 @@ async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
         NotFound: there is no such run.
     """
     return await runtime.workflows.await_answer(run_id)
+
+
+@operation("runs:read", agents=of_run)
+async def waiting(runtime: Runtime, caller: Caller, /, run_id: str) -> list[OpenQuestion]:
+    """Return what a parked run, or one that it started, waits for.
+
+    `reason` is `approval`, `question`, `unknown_outcome`, or `client_call` for a call of a tool
+    that the client of the run brought (`answer_calls`).
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.approvals.waiting(run_id)
+
+
+@operation("runs:write", agents=of_run)
+async def answer_calls(
+    runtime: Runtime, caller: Caller, /, run_id: str, results: dict[str, ClientResult]
+) -> Run:
+    """Send the results of calls of a client's tools, by call id; the run can then go on.
+
+    All results are kept together or none; the run goes on once every call has one. Results that
+    came before are left as they are, so that sending them again changes nothing.
+
+    Raises:
+        NotFound: no such call of the run waits for its client.
+    """
+    return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
 
 
 @operation("runs:read")

@@ -112,6 +112,8 @@ def render_target_source(pattern: str, kind: str) -> str:
             return render_host_source(pattern)
         except BadHost as error:
             raise UsageError(detail=f"The host pattern {pattern!r}: {error}.") from error
+    if kind == "command":
+        pattern = _fold_append(pattern)
     if kind == "command" and pattern.endswith(" *"):
         # `git status *` covers `git status` as well, whatever its arguments.
         return f"{render_wildcard_source(pattern[:-2])}(?: .*)?"
@@ -150,6 +152,7 @@ def find_fixed_word(pattern: str, kind: str) -> str:
     if not is_certain or not is_readable(pattern, kind) or _choose_flags(kind) & re.IGNORECASE:
         return ""
     text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
+    text = _fold_append(text) if kind == "command" else text
     words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
     return max((word for word in words if not _SPECIAL & set(word)), key=len, default="")
 
@@ -199,7 +202,12 @@ def clean_target(target: str, kind: str) -> str:
             return normalize_host(target)
         except BadHost:
             return f"?{target}"
-    return target
+    return _fold_append(target) if kind == "command" else target
+
+
+def _fold_append(text: str) -> str:
+    """Return a command with `>` for `>>`: a rule about writing to a file means both."""
+    return text.replace(">>", ">") if ">>" in text else text
 
 
 def is_simple_command(command: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,7 +13,7 @@ from holdfast.providers.model import ModelRequest
 from holdfast.providers.prices import PriceList
 from holdfast.providers.tokens import TokenCounter
 
-LedgerScope: TypeAlias = Literal["all", "run", "agent", "session", "model", "tenant"]
+LedgerScope: TypeAlias = Literal["all", "run", "agent", "session", "model", "tenant", "day"]
 PICO = 10**12
 """Sums of money are whole millionths of a millionth of a dollar."""
 
@@ -98,7 +99,7 @@ class UsageLedger:
         return self._totals.get((scope, value), _NOTHING)
 
     def read_all_of(self, scope: LedgerScope) -> dict[str, UsageTotals]:
-        """Return the totals of all runs, agents, sessions, models or tenants, by name."""
+        """Return the totals of all runs, agents, sessions, models, tenants or days, by name."""
         return {value: totals for (kind, value), totals in self._totals.items() if kind == scope}
 
     def forget_session(self, session_id: str) -> None:
@@ -181,5 +182,6 @@ def _list_places(message: Message, tenant: str) -> Iterator[tuple[LedgerScope, s
         yield ("agent", message.agent)
     if message.model:
         yield ("model", f"{message.provider}:{message.model}")
+    yield ("day", datetime.fromtimestamp(message.time_created, UTC).date().isoformat())
     if tenant:
         yield ("tenant", tenant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -35,7 +35,13 @@ from holdfast.providers.rescue import (
     without_thoughts,
 )
 from holdfast.providers.short_tools import shorten_tools
-from holdfast.providers.tool_prompt import add_correction, must_call, rewrite, select_allowed_tools
+from holdfast.providers.tool_prompt import (
+    add_correction,
+    call_schema,
+    must_call,
+    rewrite,
+    select_allowed_tools,
+)
 
 MAX_CORRECTIONS = 2
 CLAIMED = "claimed_not_called"
@@ -49,6 +55,8 @@ class _Reading(NamedTuple):
     complaint: str = ""
     claimed: str = ""
     """The tool that it says was used, though it was not."""
+    is_repeated: bool = False
+    """Whether it only asks for what it has just been given."""
 
 
 class ToolModeModel(ModelWrapper):
@@ -58,7 +66,8 @@ class ToolModeModel(ModelWrapper):
     `prompted` asks in words, with an example. In every mode a call that came as text is
     rescued, its name and arguments are checked, and a call that was demanded but did not
     come is asked for again, with what was wrong, at most `max_corrections` times. An answer
-    that only says that a tool was used is asked about once, then marked (`CLAIMED`). In a
+    that only says that a tool was used is asked about once, then marked (`CLAIMED`). A call
+    whose result the model has just read is not made again; it is asked for its answer. In a
     small window, tools are said in few words, and only those that matter.
 
     Raises:
@@ -115,10 +124,10 @@ class ToolModeModel(ModelWrapper):
             if finished is None:
                 raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
             reading = self._read(request, finished.message)
-            if reading.claimed and not has_asked and attempt < self._max_corrections:
-                has_asked = True
-                reading = reading._replace(complaint=_ask_about(reading.claimed))
-            elif reading.claimed:
+            if attempt < self._max_corrections:
+                reading = self._question(reading, request, has_asked)
+                has_asked = has_asked or bool(reading.claimed)
+            if reading.claimed and not reading.complaint:
                 reading = reading._replace(message=_mark_claim(reading))
             used = finished.message.usage
             # Nothing reported is not nothing used: it is estimated above.
@@ -136,7 +145,7 @@ class ToolModeModel(ModelWrapper):
                     yield late
                 yield Finished(message, finished.request_id)
                 return
-            prepared = add_correction(prepared, finished.message, complaint)
+            prepared = _correct(prepared, finished.message, reading, request)
         raise LLMToolCallMissing(
             provider=self.info.provider,
             model=self.info.model,
@@ -158,6 +167,14 @@ class ToolModeModel(ModelWrapper):
                     if isinstance(delta, Restarted):
                         gate.restart()
                     yield delta
+
+    def _question(self, reading: _Reading, request: ModelRequest, has_asked: bool) -> _Reading:
+        """Add what the model is to be asked about, though the answer could be taken."""
+        if reading.claimed and not has_asked:
+            return reading._replace(complaint=_ask_about(reading.claimed))
+        if self._mode == "native" or must_call(request):
+            return reading
+        return _refuse_repeat(reading, request.messages)
 
     def _prepare(self, request: ModelRequest) -> ModelRequest:
         return request if self._mode == "native" else rewrite(request, self._mode)
@@ -250,6 +267,31 @@ def _ask_about(tool: str) -> str:
 def _mark_claim(reading: _Reading) -> Message:
     metadata = {**reading.message.metadata, CLAIMED: reading.claimed}
     return msgspec.structs.replace(reading.message, metadata=metadata)
+
+
+def _refuse_repeat(reading: _Reading, messages: Sequence[Message]) -> _Reading:
+    """Ask for an answer where a weak model makes the call again whose result it has just read."""
+    calls = reading.message.tool_calls
+    if reading.complaint or not calls or not messages or messages[-1].role != "tool":
+        return reading
+    given = [part for part in messages[-1].tool_calls if part.state == "completed"]
+    if not all(
+        any((one.tool, one.input) == (call.tool, call.input) for one in given) for call in calls
+    ):
+        return reading
+    told = f"{calls[0].tool} was called with this already; answer now with what it gave"
+    return reading._replace(complaint=told, is_repeated=True)
+
+
+def _correct(
+    prepared: ModelRequest, answer: Message, reading: _Reading, request: ModelRequest
+) -> ModelRequest:
+    """Return the next try: what was wrong with the last one, and no call where one is repeated."""
+    corrected = add_correction(prepared, answer, reading.complaint)
+    if not reading.is_repeated or prepared.output_schema is None:
+        return corrected
+    only_answer = call_schema((), needs_call=False, answer=request.output_schema)
+    return msgspec.structs.replace(corrected, output_schema=only_answer)
 
 
 def _describe_problems(calls: list[RescuedCall]) -> str:

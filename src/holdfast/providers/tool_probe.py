@@ -142,6 +142,8 @@ async def _ask(wrapped: ToolModeModel, case: ProbeCase) -> Message | None:
         # As in a run; and some servers refuse `required` although their models can call tools.
         tool_choice="auto",
         max_output_tokens=_EXAMPLE_TOKENS,
+        # What is chosen for good must not hang on chance.
+        temperature=0,
     )
     async with OpenedStream(wrapped, request, False) as answer:
         async for delta in answer:

@@ -13,6 +13,7 @@ from holdfast.providers.json_schema import list_types, resolve
 from holdfast.providers.model import ModelRequest, ToolMode
 
 _MAX_EXAMPLE_DEPTH = 3
+_LONGEST = 500
 
 
 def select_allowed_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
@@ -71,20 +72,20 @@ def format_instructions(
 ) -> str:
     """Tell a model which tools there are and how to write a call.
 
-    Without a schema that enforces the form, an example shows it. With one there is none:
-    small models copy its values.
+    Without a schema that enforces the form, an example shows it. With one there is none: small
+    models copy its values. There each way to answer stands as it is to be written, and the
+    answer in words last: a small model takes what it was told to do first.
     """
+    if mode != "prompted":
+        return _format_forms(tools, needs_call=needs_call, output_schema=output_schema)
     lines = ["You can call these tools:"]
     for tool in tools:
-        lines.append(f"- {tool.name}: {' '.join(tool.description.split())[:500]}")
+        lines.append(f"- {tool.name}: {' '.join(tool.description.split())[:_LONGEST]}")
         lines.append(f"  arguments schema: {_parse_json(tool.parameters)}")
     first = tools[0]
-    if mode == "prompted":
-        example = {"tool": first.name, "arguments": make_example(first.parameters)}
-        lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
-        lines.append(_parse_json(example))
-    else:
-        lines.append("To call a tool, answer with its name and its arguments as JSON.")
+    example = {"tool": first.name, "arguments": make_example(first.parameters)}
+    lines.append("To call a tool, answer with one JSON object and nothing else, like this:")
+    lines.append(_parse_json(example))
     if needs_call:
         lines.append("You must call a tool now.")
     elif output_schema is not None:
@@ -94,6 +95,43 @@ def format_instructions(
         lines.append('When no tool is needed, answer with {"answer": "your text"}.')
     lines.append("A result of a tool comes back to you as a message; use it in your answer.")
     return "\n".join(lines)
+
+
+def _format_forms(
+    tools: Sequence[ToolSpec], *, needs_call: bool, output_schema: JsonObject | None
+) -> str:
+    """Write each call, and the answer, in the form that the schema enforces."""
+    lines = ["You must call one of these tools now:" if needs_call else "Call one of these tools:"]
+    for tool in tools:
+        told = " ".join(tool.description.split())[:_LONGEST]
+        form = (
+            f'{{"tool": {_parse_json(tool.name)}, "arguments": {_format_fields(tool.parameters)}}}'
+        )
+        lines.append(f"{form}  {told}")
+    if needs_call:
+        return "\n".join(lines)
+    form = "string" if output_schema is None else _parse_json(output_schema)
+    when = "when the tools have given all that is needed, or none fits"
+    lines.append(f'{{"answer": {form}}}  {when}')
+    return "\n".join(lines)
+
+
+def _format_fields(schema: JsonObject) -> str:
+    """Write plain arguments by name and type, and whatever says more as its schema."""
+    fields = schema.get("properties")
+    if not isinstance(fields, dict):
+        return _parse_json(schema)
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    written = []
+    for name, field in fields.items():
+        kind = field.get("type") if isinstance(field, dict) else None
+        is_plain = isinstance(kind, str) and set(field) <= {"type", "title"}
+        form = str(kind) if is_plain else _parse_json(field)
+        optional = "" if name in needed else " (optional)"
+        written.append(f"{_parse_json(name)}: {form}{optional}")
+    own = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return f"{{{', '.join(written)}}}" + (f" where {_parse_json(own)}" if own else "")
 
 
 def call_schema(

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from holdfast.runs.children import list_children_of as list_children_of
     from holdfast.runs.children import list_runs_below as list_runs_below
     from holdfast.runs.children import list_runs_below_session as list_runs_below_session
+    from holdfast.runs.client_tools import CLIENT_CALL as CLIENT_CALL
+    from holdfast.runs.client_tools import check_client_tools as check_client_tools
     from holdfast.runs.confinement import Confinement as Confinement
     from holdfast.runs.confinement import select_visible_tools as select_visible_tools
     from holdfast.runs.files import LOCAL_USER as LOCAL_USER
@@ -57,6 +59,7 @@ else:
             "hook_files": "ConfinedScripts HookFile HookFiles register_files",
             "spending": "Budgets Spending read_session_budget",
             "children": "CHILDREN ChildRun list_children_of list_runs_below list_runs_below_session",
+            "client_tools": "CLIENT_CALL check_client_tools",
             "tools": "compact plan_tools",
             "lineage": "make_starter_options LINEAGE_KEY Lineage PropagatingApprover RunPosition add_rules_above list_below derive_call_lineage read_lineage locate_run refresh_ancestor_rules",
             "files": "LOCAL_USER MessageFiles OpensArtifacts make_session_actor",

@@ -40,19 +40,27 @@ class StartedRun:
 
     def __init__(self, listener: Listener = hear_nothing) -> None:
         """Nobody follows yet but the listener of whoever started it."""
-        self._listener = listener
+        self._listeners = [listener]
         self.task: asyncio.Task[AgentResult] | None = None
         self._followers: list[_Heard] = []
         self._so_far: list[StreamItem] = []
 
     def hear(self, item: Delta | ToolPart) -> None:
         """Take a piece; those of the present message are kept for who comes late."""
-        self._listener(item)
+        for listener in self._listeners:
+            listener(item)
         self._so_far.append(item)
         if isinstance(item, Finished | ToolPart):
             self._so_far.clear()
         for follower in self._followers:
             follower.hear(item)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Let another caller hear it, from the present message on."""
+        for item in self._so_far:
+            if isinstance(item, Delta | ToolPart):
+                listener(item)
+        self._listeners.append(listener)
 
     def end(self) -> None:
         """Let followers know that nothing comes any more."""

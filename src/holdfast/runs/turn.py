@@ -18,9 +18,11 @@ import msgspec
 
 from holdfast.agents import (
     HANDED_TO,
+    NO_CLIENT,
     UNLIMITED,
     WAITING_FOR_MODEL,
     Agent,
+    ClientOptions,
     KeptRequest,
     Listener,
     OutputType,
@@ -160,6 +162,7 @@ class AgentTurn:
                 given = self._agent.tools
                 if given and self._tools.find(given[0].name) is None:
                     self._tools = self._tools.layer(tuple(given), scope="agent")
+                self._add_client_tools()
                 ceiling = services.confinement.policies.bundle.find_ceiling(self._path)
                 self._offered = select_visible_tools(self._tools, ceiling, at.rights)
                 if not around.hooks.is_empty:
@@ -198,6 +201,16 @@ class AgentTurn:
                 # What calls have left running ends with the turn.
                 if not self._calls.runner.is_idle:
                     await asyncio.shield(self._calls.runner.aclose())
+
+    def _add_client_tools(self) -> None:
+        """Offer what the client executes itself; not behind names that have come up since."""
+        if not self._scope.client.tools:
+            return
+        from holdfast.runs.client_tools import make_client_tools  # noqa: PLC0415 - few runs have any
+
+        made = make_client_tools(self._scope.client.tools)
+        new = tuple([one for one in made if self._tools.find(one.name) is None])
+        self._tools = self._tools.layer(new, scope="agent")
 
     async def _make_loop(
         self, session: Session, at: RunPosition, spending: Spending | None
@@ -435,7 +448,7 @@ class AgentTurn:
         shown = context.messages
         if self._messages.has_files:
             shown = await self._load_files(session, shown)
-        return ModelRequest(
+        request = ModelRequest(
             messages=shown,
             system=context.system_prompt,
             changing=len(self._agent.written_text),
@@ -446,6 +459,8 @@ class AgentTurn:
             output_schema=self._output.schema if self._output else None,
             output_name=self._output.name if self._output else "answer",
         )
+        client = self._scope.client
+        return request if client is NO_CLIENT else _apply_wishes(request, client, self._steps)
 
     async def _load_files(self, session: Session, shown: Sequence[Message]) -> Sequence[Message]:
         """Put the contents of files into what the model is shown."""
@@ -651,3 +666,26 @@ class AgentTurn:
             used=self._steps,
             limit=self._agent.steps,
         )
+
+
+def _apply_wishes(request: ModelRequest, client: ClientOptions, step: int) -> ModelRequest:
+    """Return a request to a model with what the client of the run wishes for its answer."""
+    wishes: dict[str, object] = {
+        name: value
+        for name in ("temperature", "top_p", "max_output_tokens")
+        if (value := getattr(client, name)) is not None
+    }
+    if client.stop:
+        wishes["stop"] = client.stop
+    if client.reasoning_effort:
+        wishes["reasoning_effort"] = client.reasoning_effort
+    if client.output_schema is not None and request.output_schema is None:
+        wishes |= {"output_schema": client.output_schema, "output_name": client.output_name}
+    if client.instructions:
+        added = f"\n\n{client.instructions}"
+        wishes |= {"system": request.system + added, "changing": request.changing + len(added)}
+    names = {"auto", "none", "required", *(tool.name for tool in request.tools)}
+    # A choice for every step would call the tool for ever.
+    if step <= 1 and client.tool_choice in names and request.tools:
+        wishes["tool_choice"] = client.tool_choice
+    return msgspec.structs.replace(request, **wishes)

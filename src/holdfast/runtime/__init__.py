@@ -13,6 +13,7 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runtime.approvals import ApprovalDetails as ApprovalDetails
+    from holdfast.runtime.approvals import ClientResult as ClientResult
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.audit import TrailFinding as TrailFinding
@@ -51,7 +52,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "approvals": "ApprovalDetails OpenQuestion",
+            "approvals": "ApprovalDetails ClientResult OpenQuestion",
             "artifacts": "LOCAL_USER",
             "audit": "TrailFinding",
             "calls": "CallEnvironment",

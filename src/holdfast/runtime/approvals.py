@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import msgspec
@@ -20,10 +21,18 @@ from holdfast.policy import (
     seal_approval,
     settles,
 )
+from holdfast.runs import CLIENT_CALL, list_runs_below
 from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import RUNS, PermissionRule, Run, SessionManager, SessionRulesAdded
-from holdfast.tools import CallRecord, ToolAnswered, ToolOutcomeDecided, ToolResult, read_records
+from holdfast.tools import (
+    NOTHING_KNOWN,
+    CallRecord,
+    ToolAnswered,
+    ToolOutcomeDecided,
+    ToolResult,
+    read_records,
+)
 from holdfast.turns import TurnQueue
 
 _PAGE = 500
@@ -53,6 +62,13 @@ class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     request: JsonObject
     agent_path: str = ""
     """The agents from the first one down to the one that waits, as `lead/helper`."""
+
+
+class ClientResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a call that the client of a run has executed."""
+
+    output: str
+    is_error: bool = False
 
 
 class ApprovalService:
@@ -252,14 +268,54 @@ class ApprovalService:
         )
         found: list[OpenQuestion] = []
         for keyed in await self._journal.rows(query):
-            run = keyed.row
-            records = await read_records(self._journal, run.session_id, after=run.queued_at)
-            found += [
-                _make_question(run, call_id, record)
-                for call_id, record in records.items()
-                if record.is_waiting
-            ]
+            found += await self._list_open_calls(keyed.row)
         return found
+
+    async def _list_open_calls(self, run: Run) -> list[OpenQuestion]:
+        records = await read_records(self._journal, run.session_id, after=run.queued_at)
+        return [
+            _make_question(run, call_id, record)
+            for call_id, record in records.items()
+            if record.is_waiting
+        ]
+
+    async def waiting(self, run_id: str) -> list[OpenQuestion]:
+        """Return what a run, or one below it, waits for; consent first."""
+        found: list[OpenQuestion] = []
+        below = [child.id for child in await list_runs_below(self._journal, run_id)]
+        for run in [await self._turns.get(run_id), *[await self._turns.find(b) for b in below]]:
+            if run is None or run.has_ended:
+                continue
+            rows = await self.find(session_id=run.session_id)
+            found += [_make_consent(await self.get(row.id)) for row in rows if row.run_id == run.id]
+            if run.status == "parked":
+                found += await self._list_open_calls(run)
+        return found
+
+    async def answer_calls(
+        self, run_id: str, results: Mapping[str, ClientResult], *, by: str
+    ) -> Run:
+        """Keep results of a client's calls, and let the run go on.
+
+        What it promises and raises stands at the operation `runs.answer_calls`.
+        """
+        run = await self._turns.get(run_id)
+        records = await read_records(self._journal, run.session_id, after=run.queued_at)
+        answers: list[Payload] = []
+        for call_id, result in results.items():
+            record = records.get(call_id, NOTHING_KNOWN)
+            if record.parked is None or record.parked.reason != CLIENT_CALL:
+                raise NotFound(kind="call of the client", value=call_id)
+            if record.answered is None and record.ended is None:
+                text = ToolResult(result.output, is_error=result.is_error)
+                answers.append(ToolAnswered(call_id=call_id, answered_by=by, result=text))
+        if not answers:
+            return run
+        if run.has_ended:
+            raise NotFound(kind="call of the client", value=next(iter(results)))
+        return await self._turns.wake(
+            run_id, cause=f"{by} sent results", is_for_any_process=True, answers=answers
+        )
 
     async def decide_outcome(
         self,

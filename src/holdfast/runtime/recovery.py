@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StorageError
 from holdfast.journal import Condition, RowQuery
 from holdfast.observability import Logger
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.runtime.load_watch import LoadWatch
 from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.sessions import RUNS, Run, request_of
 from holdfast.sessions import events as facts
@@ -42,6 +43,7 @@ class RecoveryService:
         self._runtime = runtime
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
 
     async def resume_all(self) -> list[str]:
         """Begin to go on with every run that was under way or queued, and return their ids.
@@ -70,6 +72,9 @@ class RecoveryService:
         """
         if self._watching is None:
             self._watching = asyncio.create_task(self._follow_outages(), name="follow-outages")
+            runtime = self._runtime
+            watch = LoadWatch(runtime.settings, runtime.journal, runtime.tenant)
+            self._counting = asyncio.create_task(watch.follow(), name="load-watch")
 
     async def _follow_outages(self) -> None:
         waits: dict[str, tuple[float, float]] = {}
@@ -92,10 +97,11 @@ class RecoveryService:
 
     async def close(self) -> None:
         """Stop looking for runs that wait; those that go on are left to their rooms."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-            self._watching = None
+        for task in (self._watching, self._counting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._watching = self._counting = None
 
     async def _follow_answers(self) -> None:
         runtime = self._runtime

@@ -49,6 +49,7 @@ from holdfast.runs import (
     StreamItem,
     TakeOver,
     add_rules_above,
+    check_client_tools,
     list_children_of,
     list_runs_below,
     locate_run,
@@ -249,7 +250,9 @@ class RunService:
             request = replace(request, new_session=opening)
         run_id = request.run_id or make_id("run")
         started = self._started.get(run_id)
-        if started is None:
+        if started is not None:
+            started.add_listener(listener)
+        else:
             started = self._started[run_id] = StartedRun(listener)
             if isinstance(request.agent, Agent):
                 self._given[run_id] = (request.agent, request.deps)
@@ -470,6 +473,8 @@ class RunService:
         self, request: RunRequest, agent: Agent, at: RunPosition, tools: ToolRegistry
     ) -> AgentRuntime:
         """Return what executes a request, with the model, the consents and the limits of it."""
+        if request.client.tools:
+            check_client_tools(request.client.tools, tools)
         wants = agent.written or agent.lacks_instructions or agent.required_deps or agent.deps_type
         if wants or tools.needs or request.deps is not None:
             await self._check_deps(request, agent, tools)

@@ -42,6 +42,7 @@ from holdfast.runtime.feed import SharedFeed
 from holdfast.runtime.hand_calls import HandCallService
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.idempotency import IdempotencyService
+from holdfast.runtime.log_lines import LogLines
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
@@ -190,6 +191,7 @@ class Runtime:
             durability=self.settings.storage.durability,
         )
         self.journal = Journal(store, redactor=self.redactor)
+        self.journal.on_stored = LogLines(self.settings, self.tenant).note
         self.feed = SharedFeed(self.journal)
         self.idempotency = IdempotencyService(self.journal)
         self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)

@@ -45,13 +45,15 @@ _MOST_ROWS = 10_000
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used and what it cost: in total, and by agent, run, session and model."""
+    """What was used and what it cost: in total, and by agent, run, session, model and day."""
 
     total: UsageTotals
     by_agent: dict[str, UsageTotals]
     by_run: dict[str, UsageTotals]
     by_session: dict[str, UsageTotals]
     by_model: dict[str, UsageTotals]
+    by_day: dict[str, UsageTotals] = {}
+    """Days of UTC, as `2026-01-31`."""
 
 
 class StorageService:
@@ -154,7 +156,7 @@ class StorageService:
         else:
             async for each in self._iterate_all_sessions():
                 await self._count_session(ledger, each)
-        scopes: tuple[LedgerScope, ...] = ("agent", "run", "session", "model")
+        scopes: tuple[LedgerScope, ...] = ("agent", "run", "session", "model", "day")
         by = {f"by_{scope}": ledger.read_all_of(scope) for scope in scopes}
         return UsageReport(total=ledger.of("all"), **by)
 

@@ -6,7 +6,6 @@ and wherever it is exported, and a span's parent is always in the same trace.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -16,7 +15,7 @@ from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload
 from holdfast.mcp.events import McpInvoked
 from holdfast.memory.events import MemoryRecalled
 from holdfast.messages import ToolPart
-from holdfast.observability import genai
+from holdfast.observability import genai, make_trace_id
 from holdfast.orchestration.loop.events import (
     PlanCreated,
     PlanRevised,
@@ -62,16 +61,6 @@ class RunTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     trace_id: bytes
     spans: tuple[TraceSpan, ...]
-
-
-def make_trace_id(run_id: str) -> bytes:
-    """Return the id of a run's trace: sixteen bytes that follow from the run."""
-    return hashlib.sha256(f"holdfast-trace:{run_id}".encode()).digest()[:16]
-
-
-def make_span_id(run_id: str, key: str) -> bytes:
-    """Return the id of a span in a run's trace: eight bytes."""
-    return hashlib.sha256(f"holdfast-span:{run_id}:{key}".encode()).digest()[:8]
 
 
 async def build_trace(
@@ -346,6 +335,4 @@ __all__ = [
     "TraceSpan",
     "add_foreign_names",
     "build_trace",
-    "make_span_id",
-    "make_trace_id",
 ]

@@ -21,6 +21,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError, MissingExtra, NotFound, TraceExportFailed, UsageError
 from holdfast.journal import Journal
+from holdfast.observability import make_span_id, make_trace_id
 from holdfast.policy import NetworkRules
 from holdfast.private_files import PrivateJsonFile
 from holdfast.runs import CHILDREN
@@ -29,8 +30,6 @@ from holdfast.runtime.trace_spans import (
     Value,
     add_foreign_names,
     build_trace,
-    make_span_id,
-    make_trace_id,
 )
 from holdfast.settings import Settings
 from holdfast.tools import HttpRequest, SafeHttpClient

@@ -4,6 +4,21 @@
 never reaches around the table. Seams: `Authenticator` says who asks, `RuntimeProvider` on whose
 records a caller works, `middleware=` and the entry points `holdfast.server_middleware` stand
 around everything but the check of the address.
+
+A *face* speaks another language than `/v1` on the same address (MCP, a dashboard): a module with
+`make_face(app) -> Face`, listed by its prefix in `faces.FACES`, loaded with its first request. It
+gets a `FaceRequest`: `await request.authenticate()` gives the `Caller` (done before, unless the
+face `is_open`), `await request.perform(runs.start, message=…)` and `request.follow` ask the table
+in that name, `send_events` sends a stream that drains with the server; raised errors are told by
+the face's `explain`. What a face cannot lose: checks of Host and Origin, request id, middleware,
+limits, metrics.
+
+Browsers sign in (`logins`): `POST /login/links` with a key or the token of the state directory
+gives a path for one use within two minutes, `app.logins.create_link(bearer)` does so inside the
+process; following it sets an HttpOnly cookie and leads to `?to=` or `app.logins.home`. `POST
+/login` takes the form field `key`, `POST /login/end` signs out. A cookie stands for its key: it is
+authenticated with each request, and void when the key is. With a cookie, what is not GET or HEAD
+has to come from our own page (`Origin`).
 """
 
 from __future__ import annotations
@@ -14,6 +29,8 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.server.app import HttpApplication as HttpApplication
+    from holdfast.server.faces import Face as Face
+    from holdfast.server.faces import FaceRequest as FaceRequest
     from holdfast.server.factory import create_app as create_app
     from holdfast.server.http import AsgiApp as AsgiApp
     from holdfast.server.http import Middleware as Middleware
@@ -32,6 +49,7 @@ else:
         __name__,
         {
             "app": "HttpApplication",
+            "faces": "Face FaceRequest",
             "factory": "create_app",
             "http": "AsgiApp ServerRequest ServerResponse Middleware",
             "identity": "Authenticator FirstOf LoopbackToken RequestHead",

@@ -11,17 +11,18 @@ import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from email.utils import formatdate
 from typing import IO, Any, Final
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
 from holdfast.observability import Logger, bind_log_fields
-from holdfast.operations import OWNER, Caller, HttpRoute, StreamOperation, runs
+from holdfast.operations import OWNER, Caller, HttpRoute, Operation, StreamOperation, runs
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
+from holdfast.server.faces import Face, FaceRequest, FaceTable
 from holdfast.server.guard import AddressGuard
 from holdfast.server.http import (
     AsgiApp,
@@ -36,12 +37,14 @@ from holdfast.server.http import (
 )
 from holdfast.server.idempotency import Idempotency
 from holdfast.server.identity import Authenticator
+from holdfast.server.logins import LoginSessions, make_login_face
 from holdfast.server.problems import ProblemRaised, problem_response
 from holdfast.server.streams import (
     NDJSON,
     SSE,
     EventStream,
     HeardPieces,
+    SentStream,
     merge_run,
     only_kinds,
     read_kinds,
@@ -53,6 +56,7 @@ from holdfast.server.tenancy import RuntimeProvider
 from holdfast.settings import Settings
 
 _log = Logger("holdfast.server")
+_PROBES = frozenset({"/health", "/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
@@ -81,12 +85,13 @@ class HttpApplication:
     ) -> None:
         """Answer with the operations of these runtimes, to callers that this one knows."""
         self.runtimes = runtimes
-        self.authenticator = authenticator
+        self.logins = LoginSessions(authenticator)
+        self.authenticator: Authenticator = self.logins
         self.settings = settings
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
-        self.streams: set[EventStream] = set()
+        self.streams: set[SentStream] = set()
         self.active = 0
         """Requests that are being answered now."""
         self.is_draining = False
@@ -100,6 +105,8 @@ class HttpApplication:
             trusted_proxies=self.options.trusted_proxies,
         )
         self._router = Router(list_endpoints())
+        self.faces = FaceTable(self)
+        self.faces.mount("/login", make_login_face(self))
         self._idempotency = Idempotency()
         self._detached: set[asyncio.Task[Any]] = set()
         inner: AsgiApp = self._answer
@@ -171,6 +178,7 @@ class HttpApplication:
     async def close(self) -> None:
         """Settle, and close the records."""
         await self.settle()
+        await self.faces.close()
         await self.runtimes.close()
 
     # --- the way of a request ---------------------------------------------------------
@@ -188,7 +196,9 @@ class HttpApplication:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = [*message.get("headers", ()), *scope.get("holdfast.headers", ())]
-                message["headers"] = [*own, *self._common(scope, request_id)]
+                named = {name for name, _ in own}
+                common = self._common(scope, request_id)
+                message["headers"] = [*own, *(one for one in common if one[0] not in named)]
             await send(message)
 
         scope.setdefault("state", {})
@@ -201,8 +211,17 @@ class HttpApplication:
         finally:
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
+            name = scope["holdfast.name"]
+            say = _log.debug if name in _PROBES and status < 400 else _log.note
+            say(
+                "request.ended",
+                operation=name or scope["method"],
+                status_code=status,
+                duration_s=taken,
+                request_id=request_id,
+            )
             for observe in self.observers:
-                observe(scope["holdfast.name"], status, taken)
+                observe(name, status, taken)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on if the guard lets it in."""
@@ -266,6 +285,9 @@ class HttpApplication:
             return await page(request, None, request_id)
         if method == "OPTIONS":
             return self._preflight(request)
+        face = self.faces.find(request.segments)
+        if face is not None:
+            return await self._show(*face, request, send)
         caller = await self.authenticator.authenticate(request.head)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
@@ -277,6 +299,26 @@ class HttpApplication:
             tempfile.TemporaryFile() if endpoint.route.upload else contextlib.nullcontext() as file
         ):
             return await self._ask(endpoint, request, send, caller, file)
+
+    async def _show(
+        self, prefix: str, face: Face, request: ServerRequest, send: Send
+    ) -> ServerResponse | None:
+        """Let a face answer, and tell in its words what went wrong."""
+        asked = FaceRequest(self, request, send, prefix=prefix)
+        asked.name_operation(prefix)
+        try:
+            if not face.is_open:
+                await asked.authenticate()
+            if self.is_draining:
+                raise ServerDraining
+            return await face.answer(asked)
+        except Disconnected:
+            raise
+        except (HoldfastError, ProblemRaised) as error:
+            return face.explain(error, asked.id)
+        except Exception as error:  # noqa: BLE001 - a door: the client learns where to look
+            _log.exception("request failed", path=request.head.path)
+            return face.explain(error, asked.id)
 
     async def _ask(
         self,
@@ -301,7 +343,9 @@ class HttpApplication:
         if endpoint.operation.is_stream:
             await self._stream(endpoint, request, send, runtime, caller, values, request_id)
             return None
-        answer = await self._perform(endpoint, runtime, caller, values)
+        assert isinstance(endpoint.operation, Operation)
+        goes_on = "run_id" in endpoint.fields
+        answer = await self.perform(endpoint.operation, runtime, caller, values, goes_on=goes_on)
         response = encode_response(endpoint, answer, values)
         if key and file is None:
             await self._idempotency.keep(runtime, caller, endpoint, key=key, response=response)
@@ -331,14 +375,19 @@ class HttpApplication:
         media_type = request.headers.get("content-type", "")
         return values | endpoint.read_body(body, media_type, max_depth=self.options.max_depth)
 
-    async def _perform(
-        self, endpoint: HttpEndpoint, runtime: Runtime, caller: Caller, values: dict[str, Any]
+    async def perform(
+        self,
+        operation: Operation[Any, Any],
+        runtime: Runtime,
+        caller: Caller,
+        values: dict[str, Any],
+        *,
+        goes_on: bool = False,
     ) -> Any:
         """Perform an operation, no longer than a request may take.
 
-        A run goes on when its request is given up: it is followed by its id.
+        What `goes_on` is not given up with its request: a run is followed by its id.
         """
-        operation = endpoint.operation
         work = asyncio.ensure_future(operation.perform(runtime, caller, **values))
         self._detached.add(work)
         work.add_done_callback(self._forget)
@@ -348,13 +397,13 @@ class HttpApplication:
         except TimeoutError:
             if work.done():
                 raise  # the operation's own
-            if "run_id" not in endpoint.fields:
+            if not goes_on:
                 work.cancel()
             raise RequestTimeout(seconds=self.options.request_timeout_s) from None
         except asyncio.CancelledError:
             if work.cancelled():
                 raise ServerDraining from None
-            if "run_id" not in endpoint.fields:
+            if not goes_on:
                 work.cancel()
             raise
 
@@ -377,16 +426,15 @@ class HttpApplication:
     ) -> None:
         operation = endpoint.operation
         assert isinstance(operation, StreamOperation)
-        if caller is not OWNER:
-            # Refused with a status of its own, before the stream says that it is open.
-            await operation.admit(runtime, caller, (), dict(values))
         if endpoint.route.media_type:
-            items = operation.perform(runtime, caller, **values)
+            items = await self.begin_stream(operation, runtime, caller, values)
             async with contextlib.aclosing(items):
                 await send_download(
                     items, request, send, headers=[], media_type=endpoint.route.media_type
                 )
             return
+        if caller is not OWNER:
+            await operation.admit(runtime, caller, (), dict(values))
         last = read_last_id(request)
         if last is not None and "after" in endpoint.fields:
             values["after"] = last
@@ -400,6 +448,23 @@ class HttpApplication:
             heartbeat_s=self.options.heartbeat_s,
             request_id=request_id,
         )
+        await self.send_stream(stream, request, send)
+
+    async def begin_stream(
+        self,
+        operation: StreamOperation[..., Any],
+        runtime: Runtime,
+        caller: Caller,
+        values: dict[str, Any],
+    ) -> AsyncGenerator[Any, None]:
+        """Return the items of an operation; who may not have them is refused before the first."""
+        if caller is not OWNER:
+            # Refused with a status of its own, before the stream says that it is open.
+            await operation.admit(runtime, caller, (), dict(values))
+        return operation.perform(runtime, caller, **values)
+
+    async def send_stream(self, stream: SentStream, request: ServerRequest, send: Send) -> None:
+        """Send a stream to its end; it says goodbye when the server stops."""
         self.streams.add(stream)
         try:
             await stream.send_all(request, send, [])

@@ -64,17 +64,7 @@ class ServerRequest:
         Raises:
             RequestInvalid: it is no query, or has too many fields.
         """
-        try:
-            text = self.scope.get("query_string", b"").decode("ascii")
-            return parse_qsl(
-                text,
-                keep_blank_values=True,
-                strict_parsing=bool(text),
-                errors="strict",
-                max_num_fields=_MOST_QUERY_FIELDS,
-            )
-        except ValueError as error:
-            raise RequestInvalid(detail=f"the query cannot be read: {error}") from error
+        return read_pairs(self.scope.get("query_string", b""), "query")
 
     async def read_body(self, *, limit: int, timeout_s: float) -> bytes:
         """Return the whole body.
@@ -132,6 +122,25 @@ class ServerRequest:
         return message
 
 
+def read_pairs(data: bytes, what: str) -> list[tuple[str, str]]:
+    """Return the pairs of a query or a form, in order.
+
+    Raises:
+        RequestInvalid: it is none, or has too many fields.
+    """
+    try:
+        text = data.decode("ascii")
+        return parse_qsl(
+            text,
+            keep_blank_values=True,
+            strict_parsing=bool(text),
+            errors="strict",
+            max_num_fields=_MOST_QUERY_FIELDS,
+        )
+    except ValueError as error:
+        raise RequestInvalid(detail=f"the {what} cannot be read: {error}") from error
+
+
 _ONCE = frozenset({"host", "authorization", "content-length", "content-type", "origin",
                    "last-event-id", "idempotency-key", "x-request-id"})  # fmt: skip
 
@@ -148,7 +157,7 @@ def read_headers(pairs: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
         if name in found:
             if name in _ONCE:
                 raise RequestInvalid(detail=f"the header {name} came twice")
-            value = f"{found[name]}, {value}"
+            value = f"{found[name]}{'; ' if name == 'cookie' else ', '}{value}"
         found[name] = value
     return found
 
@@ -204,5 +213,6 @@ __all__ = [
     "Send",
     "ServerRequest",
     "ServerResponse",
+    "read_pairs",
     "send_response",
 ]

@@ -25,6 +25,7 @@ def add_pages(app: HttpApplication) -> None:
     app.pages[("GET", "/ready")] = functools.partial(_ready, app)
     app.pages[("GET", "/openapi.json")] = _openapi
     app.pages[("GET", "/docs")] = _docs
+    app.pages[("GET", "/")] = _show_root
     metrics: list[Handler] = []
 
     async def show_metrics(
@@ -42,6 +43,14 @@ def add_pages(app: HttpApplication) -> None:
         from holdfast.server.debug import add_debug_pages  # noqa: PLC0415 - off unless enabled
 
         add_debug_pages(app)
+
+
+async def _show_root(
+    request: ServerRequest, caller: Caller | None, request_id: str
+) -> ServerResponse:
+    """People who open the bare address find the dashboard."""
+    place = f"{request.scope.get('root_path', '')}/dashboard"
+    return ServerResponse(303, headers=(("location", place),))
 
 
 async def _health(request: ServerRequest, caller: Caller | None, request_id: str) -> ServerResponse:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -297,6 +297,20 @@ def read_last_id(request: ServerRequest) -> int | None:
     return int(given)
 
 
+class SentStream(Protocol):
+    """A stream that is sent to one client."""
+
+    def drain(self) -> None:
+        """End as soon as possible: the server stops."""
+        ...
+
+    async def send_all(
+        self, request: ServerRequest, send: Send, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        """Send the head, then all of it; returns when it is over."""
+        ...
+
+
 class EventStream:
     """Sends one stream to one client, until it ends, the client goes, or the server stops."""
 
@@ -475,7 +489,7 @@ __all__ = [
     "EventView",
     "FamilyEventView",
     "HeardPieces",
-    "HeardPieces",
+    "SentStream",
     "StreamEvent",
     "merge_run",
     "only_kinds",

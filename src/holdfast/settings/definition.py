@@ -586,8 +586,21 @@ class LogSettings(_Section):
     )
     format: LogFormat = Field(
         default="text",
-        description="Lines for people, or JSON for programs.",
+        description="Lines for people, or JSON with the field names of the Elastic Common Schema.",
         json_schema_extra=_find_named("HOLDFAST_LOG_FORMAT"),
+    )
+    content: bool = Field(
+        default=False,
+        description="Put what models answered, and arguments and results of tools, into the "
+        "lines too; without the secrets that the journal does not hold either.",
+    )
+    slow_store_s: Annotated[float, Field(gt=0.0, le=3600.0)] = Field(
+        default=1.0, description="Warn of writes to the records that take longer, in seconds."
+    )
+    long_queue: Annotated[int, Field(ge=1)] = Field(
+        default=100,
+        description="Warn when so many runs wait for a place, and again whenever it is twice as "
+        "many; servers and workers look every ten seconds.",
     )
 
 

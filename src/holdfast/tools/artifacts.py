@@ -16,9 +16,10 @@ from holdfast.journal import Journal
 from holdfast.state import NO_TAINT, Taint
 from holdfast.tools.events import ToolOutputKept
 from holdfast.tools.labels import LABELS
+from holdfast.tools.recording import LeasedRecorder
 
 if TYPE_CHECKING:
-    from holdfast.artifacts import Artifact, ArtifactRecorder, ArtifactScope, ArtifactStore
+    from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
     from holdfast.redaction import Redactor
 
 
@@ -50,7 +51,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     opened: OpensStore
     make_actor: Callable[[], ArtifactActor]
     """Says in whose name they are used; made with the first use, which most runs never see."""
-    recorder: ArtifactRecorder
+    recorder: LeasedRecorder
     journal: Journal
     taint: Taint = NO_TAINT
     call_id: str = ""

@@ -20,12 +20,14 @@ import msgspec
 from holdfast.errors import HoldfastError, SessionBusy
 from holdfast.ids import make_random_token
 from holdfast.journal import NO_ORIGIN, Batch, Event, Journal, Origin, Payload
+from holdfast.observability import Logger
 from holdfast.sessions import Lease
 
 DEFAULT_TTL_S = 30.0
 _LOOK_FOR_LEASE_S = 0.25
 _LOOK_AT_CLOCK_S = 1.0
 _NO_EPOCH = -1
+_log = Logger("holdfast.leases")
 
 
 class _Held(msgspec.Struct):
@@ -74,6 +76,7 @@ class LeaseKeeper:
             return None
         with self._guard:
             self._held[session_id] = _Held(head.epoch, began + self._ttl_s)
+        _log.debug("lease.taken", session_id=session_id, epoch=head.epoch)
         return Lease(
             session_id=session_id,
             epoch=head.epoch,
@@ -219,9 +222,10 @@ class LeaseKeeper:
         try:
             lost = self._journal.store.renew(held, self.owner, self._ttl_s)
             has_answer = True
-        except Exception:  # noqa: BLE001 - whatever it was: the next try may go well
+        except Exception as error:  # noqa: BLE001 - whatever it was: the next try may go well
             # A full disk, a long lock, no memory: the epoch guards what is written.
             has_answer = False
+            _log.warning("lease.not_renewed", held=len(held), detail=str(error))
         gone: list[tuple[str, int]] = []
         with self._guard:
             for session_id, epoch in held.items():
@@ -235,6 +239,8 @@ class LeaseKeeper:
                 elif has_answer:
                     kept.until = began + self._ttl_s
         for session_id, epoch in gone:
+            reason = "another process has it" if has_answer else "it could not be renewed in time"
+            _log.warning("lease.lost", session_id=session_id, epoch=epoch, reason=reason)
             for listener in self._listeners:
                 listener(session_id, epoch)
         return has_answer

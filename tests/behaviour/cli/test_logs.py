@@ -38,5 +38,5 @@ def test_line_of_a_library_and_an_uncaught_error_come_out_redacted(tmp_path: Pat
     assert (ended.stdout, ended.returncode) == ("", 1)
     assert SECRET not in ended.stderr
     first, last = [json.loads(line) for line in ended.stderr.splitlines()]
-    assert (first["event"], first["logger"]) == ("using [redacted:my-password]", "library")
-    assert "RuntimeError: [redacted:my-password]" in last["exception"]
+    assert (first["message"], first["log.logger"]) == ("using [redacted:my-password]", "library")
+    assert "RuntimeError: [redacted:my-password]" in last["error.stack_trace"]

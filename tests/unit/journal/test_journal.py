@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ChainBroken, UsageError
-from holdfast.journal import Journal, MemoryStore, Origin, SqliteStore, verify
+from holdfast.errors import AlreadyExists, ChainBroken, UsageError
+from holdfast.journal import Event, Journal, MemoryStore, Origin, SqliteStore, verify
 from holdfast.journal import journal as module
 from holdfast.journal.projection import group_by_kind
 from holdfast.redaction import Redactor
@@ -148,3 +149,20 @@ async def test_numbers_that_were_tampered_with_do_not_send_readers_in_circles(
 def test_projections_have_different_names() -> None:
     with pytest.raises(UsageError):
         group_by_kind([TOPICS, TOPICS])
+
+
+async def test_an_observer_is_told_of_what_this_journal_stored_and_only_of_that(
+    journal: Journal,
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def note(drafts: object, events: Sequence[Event], took_s: float) -> None:
+        assert took_s >= 0
+        seen.append(tuple(event.kind for event in events))
+
+    journal.on_stored = note
+    await journal.append("s3", [Note(text="one")], must_be_new=True)
+    with pytest.raises(AlreadyExists):
+        await journal.append("s3", [Note(text="two")], must_be_new=True)
+    await journal.begin("s3", [SampleStep()], owner="me", ttl_s=10, after=1)
+    assert seen == [(Note.kind,), (SampleStep.kind,)]

@@ -147,6 +147,7 @@ async def test_a_lost_table_is_an_error_of_the_store(journal, path) -> None:
         journal.read_last_seq(),
         journal.store.heads(),
         journal.store.changed(99, 1),
+        journal.store.collect(),
         journal.append("s1", [Mark()]),
         journal.append("s1", [Note()]),
     ):

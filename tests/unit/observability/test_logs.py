@@ -151,7 +151,7 @@ def test_no_secret_is_logged(
         assert secret not in shown.out + shown.err
     if form == "json" and write is not in_bad_format:
         [entry] = [json.loads(line) for line in text.splitlines()]
-        assert {"event", "level", "timestamp"} <= set(entry)
+        assert {"message", "log.level", "@timestamp"} <= set(entry)
 
 
 def test_level_of_the_settings_holds_for_everybody(log: io.StringIO) -> None:
@@ -217,7 +217,7 @@ def test_bound_fields_stand_in_lines_of_all_libraries(log: io.StringIO, form: st
     assert len(lines) == 3
     if form == "json":
         entries = [json.loads(line) for line in lines]
-        assert [one["request_id"] for one in entries] == ["r1"] * 3
-        assert entries[2]["event"] == "ours" and entries[2]["tenant"] == "acme"
+        assert [one["http.request.id"] for one in entries] == ["r1"] * 3
+        assert entries[2]["message"] == "ours" and entries[2]["organization.id"] == "acme"
     else:
         assert all("request_id=r1" in line for line in lines)

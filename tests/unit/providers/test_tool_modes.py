@@ -279,3 +279,37 @@ async def test_what_is_no_claim_is_left_alone(text: str) -> None:
     inner = ScriptedModel(text)
     message = await answer(ToolModeModel(inner, "native"), request())
     assert (message.text, message.metadata) == (text, {})
+
+
+@pytest.mark.parametrize("mode", ["json_schema", "prompted"])
+async def test_a_call_whose_result_was_just_read_is_not_made_again(mode: ToolMode) -> None:
+    made = ToolPart(call_id="c", tool="add", input={"a": 1, "b": 2}, state="completed", output="3")
+    asked = Message(id="m2", session_id="s", role="assistant", parts=(made,))
+    given = Message(id="m3", session_id="s", role="tool", parts=(made,))
+    inner = ScriptedModel(CALL, '{"answer": "It is 3."}')
+    message = await answer(ToolModeModel(inner, mode), request(messages=(GOAL, asked, given)))
+    assert message.text == "It is 3."
+    assert message.tool_calls == ()
+    schema = inner.requests[1].output_schema
+    if schema is not None:
+        assert fits({"answer": "It is 3."}, schema)
+        assert not fits(msgspec.json.decode(CALL), schema)
+
+
+async def test_another_call_after_a_result_is_made() -> None:
+    made = ToolPart(call_id="c", tool="add", input={"a": 2, "b": 2}, state="completed", output="4")
+    asked = Message(id="m2", session_id="s", role="assistant", parts=(made,))
+    given = Message(id="m3", session_id="s", role="tool", parts=(made,))
+    model = ToolModeModel(ScriptedModel(CALL), "json_schema")
+    message = await answer(model, request(messages=(GOAL, asked, given)))
+    assert calls_of(message) == [("add", {"a": 1, "b": 2})]
+
+
+async def test_each_way_to_answer_stands_as_it_is_written_and_the_answer_last() -> None:
+    inner = ScriptedModel('{"answer": "x"}')
+    await answer(ToolModeModel(inner, "json_schema"), request())
+    told = inner.requests[0].system.splitlines()
+    forms = [line for line in told if line.startswith("{")]
+    assert forms[0].startswith('{"tool": "add", "arguments": {"a": ')
+    assert '"n":{"type":"integer"}' in forms[0]
+    assert forms[-1].startswith('{"answer": string}')

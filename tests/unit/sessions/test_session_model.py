@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sessions import Session, make_new_session
+from holdfast.sessions import Session, find_project_id, make_new_session
 
 
 def test_what_follows_from_a_session_is_worked_out_once_for_each_object(session: Session) -> None:
@@ -34,3 +36,12 @@ def test_a_session_begins_like_another_under_a_name_of_its_own() -> None:
     for title, session_id in (("x", "system"), ("x" * 100_000, "ses_other")):
         with pytest.raises(UsageError):
             pattern.named(title, session_id)
+
+
+def test_the_project_of_a_folder_does_not_depend_on_how_the_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = find_project_id(".")
+    assert project == find_project_id(tmp_path) == find_project_id(tmp_path / "src" / "..")
+    assert project != find_project_id(tmp_path / "src")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import AsyncClient
-from holdfast.messages import GrowingMessages, Message, TextPart
+from holdfast.messages import FilePart, GrowingMessages, Message, TextPart
 from holdfast.sessions import MessageReader, SessionManager, compose, transcripts
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.transcripts import Transcript, Transcripts
@@ -270,3 +270,14 @@ async def test_only_so_many_are_kept(
         True,
         False,
     ]
+
+
+async def test_messages_with_a_file_say_so_whatever_follows(sessions: SessionManager) -> None:
+    session = await sessions.create_session("files")
+    kept = Transcripts(sessions.journal)
+    await sessions.add_message(session.id, "user", "no file yet")
+    assert not (await kept.growing(await sessions.get_session(session.id))).has_files
+    notes = FilePart(media_type="text/plain", data=b"notes")
+    await sessions.add_message(session.id, "user", [TextPart(text="look"), notes])
+    await sessions.add_message(session.id, "user", "and?")
+    assert (await kept.growing(await sessions.get_session(session.id))).has_files

@@ -27,6 +27,8 @@ class RunNamespace(Surface[Mode]):
     interrupted = runs.interrupted
     children = runs.children
     cancel_children = runs.cancel_children
+    waiting = runs.waiting
+    answer_calls = runs.answer_calls
     family_events = runs.family_events
     watch_family = runs.watch_family
     orchestrator = runs.orchestrator

@@ -41,7 +41,7 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def target(self) -> str:
         """What rules are matched against: the text, and the files that it is told to write."""
         written = [
-            f" > {shlex.quote(one.path)}"
+            f" {'>>' if one.mode == 'append' else '>'} {shlex.quote(one.path)}"
             for one in self.redirections
             if one.mode in ("write", "append") and one.path != "/dev/null"
         ]

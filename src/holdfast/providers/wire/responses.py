@@ -147,10 +147,10 @@ class ResponsesCodec:
                 items.append({**made, "encrypted_content": part.encrypted})
             elif isinstance(part, TextPart) and part.text:
                 phase = waiting.pop(0) if waiting else None
-                said: JsonObject = {"type": "message", "role": "assistant", "content": part.text}
+                said = _render_said(part.text)
                 items.append({**said, "phase": phase} if phase else said)
             elif isinstance(part, CompactionPart) and part.summary:
-                items.append({"type": "message", "role": "assistant", "content": part.summary})
+                items.append(_render_said(part.summary))
             elif isinstance(part, ToolPart):
                 arguments = encode_json(call_input(part)).decode()
                 name = part.tool if is_sendable_name(part.tool) else make_sent_name(part.tool)
@@ -191,6 +191,12 @@ class ResponsesCodec:
             "filename": part.name or "file",
             "file_data": make_data_url(part),
         }
+
+
+def _render_said(text: str) -> JsonObject:
+    """Return what the model said as it was sent; llama.cpp refuses a plain string there."""
+    content = [{"type": "output_text", "text": text}]
+    return {"type": "message", "role": "assistant", "content": content}
 
 
 def _get_id(part: ToolPart) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.policy.commands import Pipeline, Redirection, SimpleCommand, parse_command
 from holdfast.policy.commands.appearance import LONGEST
 from holdfast.policy.commands.parse import MOST_COMMANDS, _Reading
+from holdfast.policy.patterns import clean_target, compile_matcher, find_fixed_word
 
 
 def argv(text: str) -> list[tuple[str, ...]]:
@@ -164,3 +165,13 @@ def test_what_is_parsed_means_the_same_to_a_shell(text):
 def test_a_descriptor_that_is_no_plain_number_is_not_read(text: str) -> None:
     parsed = parse_command(text)
     assert not parsed.is_parsed and not parsed.pipelines
+
+
+def test_what_is_appended_to_is_shown_so_and_rules_about_writing_mean_both() -> None:
+    [target] = parse_command("echo one >> log.txt").targets()
+    assert target == "echo one >> log.txt"
+    cleaned = clean_target(target, "command")
+    for pattern in ("* > log.txt", "* >> log.txt", "echo *"):
+        assert compile_matcher(pattern, "command")(cleaned)
+        assert find_fixed_word(pattern, "command") in (*cleaned.split(" "), "")
+    assert not compile_matcher("* > other.txt", "command")(cleaned)

@@ -1,0 +1,354 @@
+"""The way of a request for a page: who asks, which page, what it shows, or what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.resources
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from holdfast.errors import HoldfastError, RequestInvalid, ServerDraining, Unauthenticated
+from holdfast.observability import Logger
+from holdfast.operations import Caller
+from holdfast.server.app import HttpApplication
+from holdfast.server.dashboard.asks import Ask, GoTo, Shown, Streamed
+from holdfast.server.dashboard.logins import (
+    COOKIE,
+    LIFETIME_S,
+    SECURE_COOKIE,
+    OneTimeLinks,
+    SealedLogins,
+)
+from holdfast.server.dashboard.rendering import Renderer
+from holdfast.server.dashboard.routes import Routes
+from holdfast.server.dashboard.views import add_views
+from holdfast.server.faces import Face, FaceRequest
+from holdfast.server.http import Disconnected, Send, ServerRequest, ServerResponse
+from holdfast.server.identity import RequestHead, read_bearer
+from holdfast.server.problems import ProblemRaised, make_problem
+
+_log = Logger("holdfast.server.dashboard")
+PREFIX: Final = "dashboard"
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HTML: Final = "text/html; charset=utf-8"
+_TYPES: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+                 ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}  # fmt: skip
+_MOST_FIELDS: Final = 2_000
+_THEMES: Final = frozenset({"light", "dark"})
+_HEADERS: Final = (
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-frame-options", "DENY"),
+    ("cross-origin-opener-policy", "same-origin"),
+    # With `no-referrer` a browser would send forms as if they came from nowhere (`Origin: null`).
+    ("referrer-policy", "same-origin"),
+)
+
+
+class Dashboard:
+    """Answers every path below `/dashboard`."""
+
+    def __init__(self, app: HttpApplication) -> None:
+        """Show what the operations of this application answer."""
+        self.app = app
+        self.links = OneTimeLinks()
+        self._routes = Routes()
+        add_views(self._routes)
+        self._logins: SealedLogins | None = None
+        self._kept: dict[Any, Any] = {}
+        self._static = _read_static()
+        self._renderer = Renderer(_digest_static(self._static))
+
+    async def answer(
+        self, request: ServerRequest, send: Send, request_id: str
+    ) -> ServerResponse | None:
+        """Return a page; `None` if a stream was sent."""
+        words = request.segments[1:]
+        request.scope["holdfast.name"] = "/".join((PREFIX, *words[:1]))
+        try:
+            return await self._answer(request, send, words)
+        except Disconnected:
+            raise
+        except Exception as error:  # noqa: BLE001 - a door: people are told what happened
+            if not isinstance(error, HoldfastError | ProblemRaised):
+                _log.exception("page failed", path=request.head.path)
+            return self._show_problem(request, error, request_id)
+
+    async def _answer(
+        self, request: ServerRequest, send: Send, words: tuple[str, ...]
+    ) -> ServerResponse | None:
+        method = request.head.method
+        if words[:1] == ("static",) and len(words) == 2 and method in ("GET", "HEAD"):
+            return self._serve_static(words[1])
+        if words[:1] in (("login",), ("links",)):
+            return await self._log_in(request, words)
+        cookie, caller = await self._authenticate(request)
+        if caller is None:
+            return self._send_to_login(request)
+        if self.app.is_draining:
+            raise ServerDraining
+        if words == ("logout",) and method == "POST":
+            await self._read_form(request, cookie)
+            return self._set_cookie(request, "", f"{find_root(request)}/login")
+        if words == ("theme",) and method == "POST":
+            return self._set_theme(request, await self._read_form(request, cookie))
+        view, found = self._routes.find(method, words)
+        form: list[tuple[str, str]] = []
+        if method == "POST":
+            form = await self._read_form(request, cookie)
+        runtime = await self.app.runtimes.runtime_for(caller)
+        csrf = (await self._open_logins()).make_csrf_token(cookie)
+        ask = Ask(request, caller, runtime, root=find_root(request), csrf=csrf, form=form)
+        ask.words = found
+        ask.send, ask.app, ask.kept = send, self.app, self._kept
+        return await self._show(ask, await view(ask))
+
+    async def _show(self, ask: Ask, shown: Shown) -> ServerResponse | None:
+        if isinstance(shown, Streamed):
+            return None
+        if isinstance(shown, ServerResponse):
+            return msgspec.structs.replace(shown, headers=(*shown.headers, *_HEADERS))
+        if isinstance(shown, GoTo):
+            mark = "&" if "?" in shown.address else "?"
+            place = f"{shown.address}{mark}note={shown.note}" if shown.note else shown.address
+            return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
+        html = await self._renderer.render_page(ask, shown, theme=_read_theme(ask.request))
+        return ServerResponse(shown.status, html, HTML, _HEADERS)
+
+    def _show_problem(
+        self, request: ServerRequest, error: Exception, request_id: str
+    ) -> ServerResponse:
+        problem, headers = make_problem(error, request_id)
+        values = {"problem": problem, "home": find_root(request)}
+        html = self._renderer.render_bare("error.html", request, values, theme=_read_theme(request))
+        kept = tuple(one for one in headers if one[0] in ("retry-after", "allow"))
+        return ServerResponse(problem.status, html, HTML, (*kept, *_HEADERS))
+
+    # --- who asks ---------------------------------------------------------------------
+
+    async def _open_logins(self) -> SealedLogins:
+        if self._logins is None:
+            self._logins = await asyncio.to_thread(SealedLogins, self.app.settings.storage_path)
+        return self._logins
+
+    async def _authenticate(self, request: ServerRequest) -> tuple[str, Caller | None]:
+        cookie = read_cookies(request).get(_name_cookie(request), "")
+        if not cookie:
+            return "", None
+        credential = (await self._open_logins()).open(cookie)
+        if not credential:
+            return "", None
+        try:
+            return cookie, await self._check(request, credential)
+        except Unauthenticated:
+            return "", None
+
+    async def _check(self, request: ServerRequest, credential: str) -> Caller:
+        """Return whom the API knows by a credential; raises Unauthenticated."""
+        head = RequestHead(
+            method=request.head.method,
+            path=request.head.path,
+            headers={"authorization": f"Bearer {credential}"},
+            address=request.head.address,
+            scheme=request.head.scheme,
+        )
+        return await self.app.authenticator.authenticate(head)
+
+    async def _read_form(self, request: ServerRequest, cookie: str) -> list[tuple[str, str]]:
+        """Return the fields of a form of this login; a body that is none has the token as header.
+
+        Raises:
+            ProblemRaised: it was not made for this login (403).
+        """
+        form: list[tuple[str, str]] = []
+        token = request.headers.get("x-csrf-token", "")
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/x-www-form-urlencoded":
+            form = await self._read_fields(request)
+            token = token or dict(form).get("csrf", "")
+        if not (await self._open_logins()).is_csrf_token(cookie, token):
+            detail = "this form is not of your present login; load the page again, then send it"
+            raise ProblemRaised(403, "request.csrf", detail)
+        return form
+
+    async def _read_fields(self, request: ServerRequest) -> list[tuple[str, str]]:
+        body = await request.read_body(
+            limit=self.app.options.max_body_bytes, timeout_s=self.app.options.body_timeout_s
+        )
+        try:
+            return parse_qsl(
+                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            )
+        except ValueError as error:
+            raise RequestInvalid(detail=f"the form cannot be read: {error}") from error
+
+    # --- login ------------------------------------------------------------------------
+
+    async def _log_in(self, request: ServerRequest, words: tuple[str, ...]) -> ServerResponse:
+        """Answer below `login` and `links`, the only pages that need no login."""
+        method, root = request.head.method, find_root(request)
+        if words == ("links",) and method == "POST":
+            # Asked by `holdfast dashboard`, which has a credential and no browser.
+            credential = read_bearer(request.headers)
+            await self._check(request, credential)
+            path = f"{root}/login/{self.links.make(credential)}"
+            return ServerResponse(201, msgspec.json.encode({"path": path}))
+        if words == ("login",) and method in ("GET", "HEAD"):
+            return self._show_login(request)
+        if words == ("login",) and method == "POST":
+            if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+                raise ProblemRaised(403, "request.origin", "another site sent this form")
+            return await self._take_credential(request)
+        if len(words) == 2 and words[0] == "login" and method == "GET":
+            credential = self.links.take(words[1])
+            if not credential:
+                return self._show_login(request, "This link was used already, or is too old.", 401)
+            await self._check(request, credential)
+            # Not a redirect: that one would still count as coming from where the link stood, and
+            # a browser would leave the strict cookie out.
+            values = {"next": root}
+            html = self._renderer.render_bare("entered.html", request, values, theme="")
+            response = self._set_cookie(request, credential, "", await self._open_logins())
+            return msgspec.structs.replace(response, status=200, body=html)
+        raise ProblemRaised(404, "request.no_route", "there is no page at this address")
+
+    async def _take_credential(self, request: ServerRequest) -> ServerResponse:
+        form = dict(await self._read_fields(request))
+        credential = form.get("key", "").strip()
+        try:
+            if not credential or len(credential) > 8_000 or not credential.isascii():
+                raise Unauthenticated
+            await self._check(request, credential)
+        except Unauthenticated:
+            wrong = "This opens nothing: it is unknown, expired or revoked."
+            return self._show_login(request, wrong, 401, form.get("next", ""))
+        place = choose_next(form.get("next", ""), find_root(request))
+        return self._set_cookie(request, credential, place, await self._open_logins())
+
+    def _show_login(
+        self, request: ServerRequest, wrong: str = "", status: int = 200, next_: str = ""
+    ) -> ServerResponse:
+        values = {
+            "wrong": wrong,
+            "next": next_ or dict(request.read_query()).get("next", ""),
+            "has_jwt": bool(self.app.options.jwt.jwks_file or self.app.options.jwt.jwks_url),
+        }
+        html = self._renderer.render_bare("login.html", request, values, theme=_read_theme(request))
+        return ServerResponse(status, html, HTML, _HEADERS)
+
+    def _send_to_login(self, request: ServerRequest) -> ServerResponse:
+        root = find_root(request)
+        here = "/".join((root, *request.segments[1:]))
+        if request.head.method not in ("GET", "HEAD") or request.segments[1:2] == ("live",):
+            raise Unauthenticated
+        query = request.scope.get("query_string", b"").decode("latin-1")
+        wanted = quote(f"{here}?{query}" if query else here, safe="")
+        place = f"{root}/login?next={wanted}" if here != root else f"{root}/login"
+        if request.headers.get("hx-request"):
+            return ServerResponse(401, b"", HTML, (("hx-redirect", place), *_HEADERS))
+        return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
+
+    def _set_cookie(
+        self,
+        request: ServerRequest,
+        credential: str,
+        place: str,
+        logins: SealedLogins | None = None,
+    ) -> ServerResponse:
+        sealed = logins.seal(credential) if logins is not None and credential else ""
+        age = LIFETIME_S if sealed else 0
+        is_secure = request.head.scheme == "https"
+        parts = [f"{_name_cookie(request)}={sealed}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        parts += [f"Max-Age={age}", *(["Secure"] if is_secure else [])]
+        goes = (("location", place),) if place else ()
+        headers = (*goes, ("set-cookie", "; ".join(parts)), *_HEADERS)
+        return ServerResponse(303, b"", HTML, headers)
+
+    def _set_theme(self, request: ServerRequest, form: list[tuple[str, str]]) -> ServerResponse:
+        given = dict(form)
+        theme = given.get("theme", "")
+        kept = f"holdfast_theme={theme if theme in _THEMES else ''}"
+        age = 31_536_000 if theme in _THEMES else 0
+        cookie = f"{kept}; Path=/; SameSite=Strict; HttpOnly; Max-Age={age}"
+        place = choose_next(given.get("next", ""), find_root(request))
+        headers = (("location", place), ("set-cookie", cookie), *_HEADERS)
+        return ServerResponse(303, b"", HTML, headers)
+
+    # --- files ------------------------------------------------------------------------
+
+    def _serve_static(self, name: str) -> ServerResponse:
+        body = self._static.get(name)
+        if body is None:
+            raise ProblemRaised(404, "request.no_route", "there is no such file")
+        kind = _TYPES.get(name[name.rindex(".") :], "application/octet-stream")
+        # Asked for with the digest of all files in the address: a new version is a new address.
+        kept = ("cache-control", "public, max-age=31536000, immutable")
+        return ServerResponse(200, body, kind, (kept, *_HEADERS))
+
+
+def find_root(request: ServerRequest) -> str:
+    """Return where the dashboard is, behind whatever it is mounted below."""
+    return f"{request.scope.get('root_path', '')}/{PREFIX}"
+
+
+def choose_next(given: str, root: str) -> str:
+    """Return a page of the dashboard to go to; anything else means its first page."""
+    is_ours = given == root or given.startswith((f"{root}/", f"{root}?"))
+    is_plain = given.isascii() and given.isprintable() and "\\" not in given and "//" not in given
+    return given if is_ours and is_plain else root
+
+
+def read_cookies(request: ServerRequest) -> Mapping[str, str]:
+    """Return the cookies of a request; none if they cannot be read."""
+    jar: SimpleCookie = SimpleCookie()
+    try:
+        # Some intermediaries send several headers, which are joined by commas.
+        jar.load(request.headers.get("cookie", ""))
+    except CookieError:
+        return {}
+    return {name: one.value for name, one in jar.items()}
+
+
+def _name_cookie(request: ServerRequest) -> str:
+    """Return the name of the cookie: with the port, since browsers do not tell ports apart."""
+    if request.head.scheme == "https":
+        return SECURE_COOKIE
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
+
+
+def _read_theme(request: ServerRequest) -> str:
+    theme = read_cookies(request).get("holdfast_theme", "")
+    return theme if theme in _THEMES else ""
+
+
+def _read_static() -> dict[str, bytes]:
+    place = importlib.resources.files(__package__) / "static"
+    return {one.name: one.read_bytes() for one in place.iterdir() if one.is_file()}
+
+
+def _digest_static(files: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        whole.update(name.encode() + b"\0" + files[name])
+    return whole.hexdigest()[:12]
+
+
+def make_face(app: HttpApplication) -> Face:
+    """Return what answers below `/dashboard`; it knows people by cookies of its own."""
+    dashboard = Dashboard(app)
+
+    async def answer(request: FaceRequest) -> ServerResponse | None:
+        return await dashboard.answer(request.request, request.send, request.id)
+
+    return Face(answer=answer, is_open=True)
+
+
+__all__ = ["CONTENT_POLICY", "PREFIX", "Dashboard", "make_face", "choose_next"]
