@@ -160,4 +160,9 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    try:
+        sys.exit(asyncio.run(main()))
+    except HoldfastError as unreachable:
+        # Such as an endpoint that is dead before the first check.
+        tell(f"FAILED {unreachable} ({unreachable.code}) {unreachable.hint}")
+        sys.exit(1)

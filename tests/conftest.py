@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -98,3 +99,22 @@ def loop_stays_free(_watch_for_blocking_calls: list[str]) -> Iterator[list[str]]
     _watch_for_blocking_calls.clear()
     yield _watch_for_blocking_calls
     assert not _watch_for_blocking_calls, f"blocked the event loop: {_watch_for_blocking_calls}"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Postgres server of this test session."""
+    from postgres_server import PostgresServer  # noqa: PLC0415 - only where it is used
+
+    with tempfile.TemporaryDirectory(prefix="hf-pg-") as folder:
+        server = PostgresServer(Path(folder) / "data")
+        yield server
+        server.server.cleanup()
+
+
+@pytest.fixture(scope="session", autouse=os.environ.get("TEST_STORE") == "postgres")
+def _keep_records_in_postgres(request: pytest.FixtureRequest) -> None:
+    """Run any test on Postgres that names no store: `TEST_STORE=postgres`."""
+    from postgres_server import use_by_default  # noqa: PLC0415 - only where it is used
+
+    use_by_default(request.getfixturevalue("postgres"))

@@ -101,6 +101,8 @@ One branch per reader::
         TraceExportFailed      a collector of traces takes none
       Conflict               another process moved
         StaleWriter            the session grew since you looked
+        RequestUnderWay        the first request with a key is being answered
+        RequestInDoubt         a crash came between a request with a key and its answer
         ApprovalConflict       another answer settled the approval first
         LeaseLost              another process owns the session now
         StateConflict          a value of the state was changed since it was read
@@ -1080,6 +1082,23 @@ class Conflict(HoldfastError):
     """Another process moved first."""
 
     code = "conflict"
+
+
+class RequestUnderWay(Conflict):
+    """The first request with this Idempotency-Key is being answered."""
+
+    code = "request.under_way"
+    is_retryable = True
+    message = "The first request with this Idempotency-Key is being answered."
+    next_step = "Send it again in a moment."
+
+
+class RequestInDoubt(Conflict):
+    """A crash came between a request and its answer, and it must not be done twice."""
+
+    code = "request.in_doubt"
+    message = "A crash came between the first request with this Idempotency-Key and its answer."
+    next_step = "Look at what is there; if it was not done, send it with a new key."
 
 
 class StaleWriter(Conflict):

@@ -28,8 +28,10 @@ FOR_ALL_OWNERS = {
     *(name for name in TABLE if name.startswith("state.")),  # an address names any scope
     "storage.clean_up",
     "storage.mend",
+    "storage.migrate",
     "storage.rebuild",
     "storage.stats",
+    "storage.status",
     "triggers.add",
     "triggers.firings",
     "triggers.run",

@@ -127,6 +127,7 @@ def test_the_extra_all_holds_every_other_extra() -> None:
 # What a package is imported as, or read from, where that is not its name.
 MODULES = {
     "pyjwt": "jwt",
+    "psycopg-pool": "psycopg_pool",
     "ast-grep-py": "ast_grep_py",
     "bpe-openai": "bpe_openai",
     "prometheus-client": "prometheus_client",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from postgres_server import PostgresServer
 
 from holdfast import Agent, AsyncClient
 from holdfast.errors import UsageError
@@ -40,6 +41,30 @@ async def test_another_directory_keeps_journal_and_memories_and_is_hidden(tmp_pa
         assert called.part.state == "error"
     assert {one.name for one in place.iterdir()} >= {"journal.db", "memory.db"}
     assert not [one for one in (tmp_path / "state").rglob("*.db")]
+
+
+async def test_two_clients_share_a_database_and_what_is_in_it(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """Sessions, state, artifacts, audit: one sees what the other does, as on one machine."""
+    settings = at(postgres.url(postgres.make_database()))
+    place = settings.artifacts.model_copy(update={"url": f"file://{tmp_path / 'files'}"})
+    settings = settings.model_copy(update={"artifacts": place})
+    async with (
+        AsyncClient(tmp_path / "one", settings=settings) as one,
+        AsyncClient(tmp_path / "two", settings=settings) as two,
+    ):
+        result = await Agent("a", model=ScriptedModel("fine")).run("hi", client=one)
+        assert (await two.runs.get(result.run_id)).status == "completed"
+        saved = await two.artifacts.save("a.txt", b"content", session_id=result.session_id)
+        assert await one.artifacts.load(saved.id) == b"content"
+        assert (await one.storage.status()).pending == ()
+        with pytest.raises(UsageError):
+            await one.memory.store(result.session_id, "The meeting is on Friday.")
+        await two.sessions.delete(result.session_id)
+        assert list((await one.sessions.list()).items) == []
+        assert await (await two.storage.journal()).store.examine() == []
+    assert not [one for one in tmp_path.rglob("*.db")]
 
 
 @pytest.mark.parametrize("url", ["oracle://host/db", "sqlite", "mysql:"])

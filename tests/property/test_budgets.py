@@ -92,7 +92,7 @@ async def test_fifty_runs_that_share_a_tenants_budget_do_not_overshoot(
         # Two keepers stand for two processes: they share nothing but the journal.
         keepers = [LeaseKeeper(journal, ttl_s=30) for _ in range(2)]
         for keeper in keepers:
-            keeper.show_presence()
+            await keeper.show_presence()
         shared = [SharedBudget(journal, "t", budget, owner=k.owner) for k in keepers]
         most = 0
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.artifacts.locks import ArtifactLocks as ArtifactLocks
     from holdfast.artifacts.locks import FileLocks as FileLocks
     from holdfast.artifacts.locks import ProcessLocks as ProcessLocks
+    from holdfast.artifacts.locks import StoreLocks as StoreLocks
     from holdfast.artifacts.sealing import Sealer as Sealer
     from holdfast.artifacts.sealing import Unsealer as Unsealer
     from holdfast.artifacts.sharing import ArtifactSharing as ArtifactSharing
@@ -83,7 +84,7 @@ else:
             "ArtifactShared ArtifactUnshared",
             "keys": "ArtifactKey KeyRing parse_key",
             "links": "LinkClaim sign_link verify_link",
-            "locks": "ArtifactLocks FileLocks ProcessLocks",
+            "locks": "ArtifactLocks FileLocks ProcessLocks StoreLocks",
             "sharing": "ArtifactSharing SharedLink",
             "sealing": "Sealer Unsealer",
             "store": "ArtifactRecorder ArtifactRules ArtifactServices ArtifactStore",

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
 from holdfast.errors import StorageError
 from holdfast.ids import make_random_token
+from holdfast.journal import Journal, SharedStore
 
 _WAIT_S = 0.002
 _LONGEST_WAIT_S = 0.05
@@ -128,6 +129,37 @@ class FileLocks:
             os.close(descriptor)
 
 
+class StoreLocks:
+    """Locks in the database that keeps the journal, for all machines that share it.
+
+    Uploads are named after the process whose presence the store knows. Parts of one whose time
+    has run out may be removed while it stands still: it then begins its upload anew.
+    """
+
+    def __init__(
+        self, journal: Journal, shared: SharedStore, show_presence: Callable[[], Awaitable[str]]
+    ) -> None:
+        """Ask this store; `show_presence` names this process, and tells others that it lives."""
+        self._journal = journal
+        self._shared = shared
+        self._show_presence = show_presence
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Be the only one who changes the catalogue."""
+        return self._shared.alone("artifacts")
+
+    async def owner(self) -> str:
+        """Return the name of this process, as leases have it."""
+        return await self._show_presence()
+
+    async def is_alive(self, owner: str) -> bool:
+        """Say whether a process has renewed its presence in time."""
+        return await self._journal.store.is_alive(owner)
+
+    async def close(self) -> None:
+        """Presence is given up with the leases."""
+
+
 class ProcessLocks:
     """Locks within this process, for records that end with it."""
 
@@ -162,4 +194,4 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-__all__ = ["ArtifactLocks", "FileLocks", "ProcessLocks"]
+__all__ = ["ArtifactLocks", "FileLocks", "ProcessLocks", "StoreLocks"]

@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.context",
         "Show what a model would see, and what takes how much of it.",
     ),
-    "dashboard": ("holdfast.cli.dashboard", "Open the pages of a server in the browser."),
+    "dashboard": ("holdfast.cli.dashboard", "Open the dashboard, logged in."),
     "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
     "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
     "hooks": (
@@ -46,7 +46,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
     ),
-    "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers."),
+    "mcp": ("holdfast.cli.mcp", "List, check, add, call or trust MCP servers; be one yourself."),
     "memory": ("holdfast.cli.memory", "Store, search, show or forget memories."),
     "resume": ("holdfast.cli.resume", "Go on with a run where it stopped, by default the last."),
     "run": ("holdfast.cli.run", "Give an agent a goal and watch it work."),

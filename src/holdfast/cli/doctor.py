@@ -14,7 +14,7 @@ from holdfast.cli.doctor_check import DoctorCheck, Patient
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, UsageError
 
 CHECKS: Final[tuple[Callable[[Patient], DoctorCheck], ...]] = (
     doctor_machine.check_sqlite,
@@ -40,15 +40,16 @@ _COLORS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command("doctor", cls=CliCommand)
+@click.option("--only", "wanted", multiple=True, metavar="NAME", help="This check only; repeat.")
 @pass_invocation
 @click.pass_context
-def command(ctx: click.Context, invocation: Invocation) -> None:
+def command(ctx: click.Context, invocation: Invocation, wanted: tuple[str, ...]) -> None:
     """Check what works on this machine.
 
     Names what is there, what is missing, what that means and how to get it. Ends with 1
     only if something that Holdfast needs is missing.
     """
-    checks = examine(invocation)
+    checks = examine(invocation, wanted)
     is_well = all(check.status != "fail" for check in checks)
     if invocation.is_text:
         emit(
@@ -64,8 +65,27 @@ def command(ctx: click.Context, invocation: Invocation) -> None:
     ctx.exit(ExitCode.DONE if is_well else ExitCode.FAILED)
 
 
-def examine(invocation: Invocation) -> list[DoctorCheck]:
-    """Run all checks at once; wrong settings are a finding, and end the examination."""
+def examine(invocation: Invocation, wanted: tuple[str, ...] = ()) -> list[DoctorCheck]:
+    """Run all checks at once, and return them, or those that are wanted by name.
+
+    Wrong settings are a finding, and end the examination.
+
+    Raises:
+        UsageError: there is no check of a name.
+    """
+    checks = _examine_all(invocation)
+    if not wanted:
+        return checks
+    unknown = set(wanted) - {check.name for check in checks}
+    if unknown and checks[-1].name != "settings":
+        raise UsageError(
+            detail=f"There is no check {min(unknown)!r}; there are "
+            f"{', '.join(check.name for check in checks)}."
+        )
+    return [check for check in checks if check.name in wanted or check.status == "fail"]
+
+
+def _examine_all(invocation: Invocation) -> list[DoctorCheck]:
     try:
         loaded = invocation.loaded
     except ConfigError as error:

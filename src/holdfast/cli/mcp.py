@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from holdfast.canonical import JsonObject
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
+from holdfast.cli.mcp_connect import command as connect
 from holdfast.cli.output import emit, say
 from holdfast.cli.sessions import open_client
 from holdfast.cli.tools import call_by_hand, read_object
@@ -38,7 +40,10 @@ _BOXES = get_args(McpSandbox)
 
 @click.group("mcp", cls=Group)
 def command() -> None:
-    """List, check, add, call or trust MCP servers."""
+    """List, check, add, call or trust MCP servers; be one yourself."""
+
+
+command.add_command(connect)
 
 
 @command.command("list")
@@ -248,6 +253,24 @@ def revoke(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
     """Close each HOST, or all of them, to the program of the server NAME, at once."""
     with open_client(invocation) as client:
         emit(_simplify(client.mcp.grant(name, host, revoke=True)))
+
+
+@command.command("serve")
+@click.argument("target", required=False, metavar="[MODULE:NAME]")
+@click.option("--tool", "patterns", multiple=True, metavar="GLOB", help="Offer such tools too.")
+@pass_invocation
+def serve(invocation: Invocation, target: str | None, patterns: tuple[str, ...]) -> None:
+    """Be an MCP server on standard input and output: each agent is a tool of it.
+
+    Clients start this command themselves; `holdfast mcp connect` configures them. Agents of
+    MODULE:NAME are offered besides those of the project. Tools that you registered are offered,
+    built-in ones only where --tool names them.
+    """
+    from holdfast.server import load_agents, serve_stdio  # noqa: PLC0415 - an optional extra
+
+    settings = invocation.settings
+    agents = load_agents(target, directory=settings.workspace) if target else ()
+    asyncio.run(serve_stdio(settings, agents=agents, tool_patterns=patterns))
 
 
 def _read_pairs(option: str, given: object) -> dict[str, str]:

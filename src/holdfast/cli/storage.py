@@ -12,7 +12,7 @@ from holdfast.cli.output import emit, say
 from holdfast.cli.progress import show_progress_bar
 from holdfast.cli.sessions import open_client
 from holdfast.errors import StorageDamaged
-from holdfast.journal import MendReport
+from holdfast.journal import MendReport, SchemaStatus
 
 
 @click.group("storage", cls=Group)
@@ -70,6 +70,37 @@ def _rebuild(invocation: Invocation) -> int:
     with open_client(invocation) as client, show_progress_bar(invocation, "events") as progress:
         count: int = client.storage.rebuild(progress)
     return count
+
+
+@command.command("status")
+@pass_invocation
+def status(invocation: Invocation) -> None:
+    """Show which schema the database server has, and what `migrate` would change."""
+    with open_client(invocation) as client:
+        _show_schema(invocation, client.storage.status())
+
+
+@command.command("migrate")
+@pass_invocation
+def migrate(invocation: Invocation) -> None:
+    """Bring the schema of the database server up to date, all of it or nothing.
+
+    Needs the address of a role that owns the schema. Workers of the version before go on where
+    the migration says so; others are refused and have to be upgraded.
+    """
+    with open_client(invocation) as client:
+        _show_schema(invocation, client.storage.migrate())
+
+
+def _show_schema(invocation: Invocation, found: SchemaStatus) -> None:
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(found))
+        return
+    for name in found.applied:
+        say(f"Applied {name}.")
+    say(f"{found.store} has schema {found.version}; this Holdfast knows {found.known}.")
+    if found.pending:
+        say(f"Pending: {', '.join(found.pending)}. Run `holdfast storage migrate`.")
 
 
 @command.command("clean")

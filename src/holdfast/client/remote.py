@@ -30,6 +30,7 @@ from holdfast.settings import Settings, load_settings
 
 T = TypeVar("T")
 _FIRST_PAUSE_S: Final = 0.1
+_ASKED_AGAIN: Final = frozenset({"server.unreachable", "server.draining", "request.under_way"})
 _LONGEST_PAUSE_S: Final = 2.0
 _CONNECT_S: Final = 10.0
 _SILENCE_S: Final = 60.0
@@ -166,7 +167,7 @@ class RemoteChannel:
             yield response
 
     async def patiently(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the server cannot be reached or is about to stop.
+        """Ask again while the server cannot be reached, is about to stop, or still at it.
 
         Raises:
             ServerUnreachable: it could not be reached in time.
@@ -178,7 +179,7 @@ class RemoteChannel:
                 async with self._translated():
                     return await once()
             except HoldfastError as error:
-                if error.code not in ("server.unreachable", "server.draining"):
+                if error.code not in _ASKED_AGAIN:
                     raise
                 if loop.time() + pause > deadline:
                     raise

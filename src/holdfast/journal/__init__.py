@@ -57,13 +57,16 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Held as Held
     from holdfast.journal.store import LeaseWish as LeaseWish
     from holdfast.journal.store import MendReport as MendReport
+    from holdfast.journal.store import SharedStore as SharedStore
     from holdfast.journal.store import Store as Store
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
+    from holdfast.journal.stores.registry import SchemaStatus as SchemaStatus
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
     from holdfast.journal.stores.registry import list_schemes as list_schemes
     from holdfast.journal.stores.registry import list_store_places as list_store_places
+    from holdfast.journal.stores.registry import migrate_store as migrate_store
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
     from holdfast.journal.stores.registry import resolve_directory as resolve_directory
@@ -80,10 +83,10 @@ else:
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head Held LeaseWish "
-            "MendReport Store",
+            "MendReport SharedStore Store",
             "stores.memory": "MemoryStore",
-            "stores.registry": "AddressRegistry StoreKind StoreOptions list_schemes open_chains "
-            "resolve_directory open_store list_store_places",
+            "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
+            "resolve_directory open_store list_store_places migrate_store",
             "stores.sqlite": "SqliteStore",
         },
     )

@@ -7,7 +7,8 @@ suite in `holdfast.testing.store_conformance` says precisely what is expected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -106,6 +107,15 @@ class MendReport(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     lost: tuple[Finding, ...] = ()
     aside: str = ""
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """A store that several machines share, and that can exclude them from each other."""
+
+    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Exclude all others who ask for the same name, for a short time."""
+        ...
 
 
 class Chains(Protocol):

@@ -5,7 +5,6 @@ agent.run_sync(["What is on this picture?", Image("cat.png")])
 
 from __future__ import annotations
 
-import mimetypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -172,6 +171,8 @@ def recognise_media_type(data: bytes, name: str = "") -> str:
             return found
     if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"WAVE"):
         return "image/webp" if data[8:12] == b"WEBP" else "audio/wav"
+    import mimetypes  # noqa: PLC0415 - it reads files of the machine
+
     guessed, _ = mimetypes.guess_type(name)
     if guessed:
         return guessed
@@ -187,6 +188,8 @@ def recognise_media_type(data: bytes, name: str = "") -> str:
 def _guess_by_address(address: str, kind: str) -> str:
     if address.startswith("data:"):
         return address[5:].partition(",")[0].partition(";")[0] or "text/plain"
+    import mimetypes  # noqa: PLC0415 - it reads files of the machine
+
     guessed, _ = mimetypes.guess_type(address.partition("?")[0].partition("#")[0])
     return guessed or {"image": "image/png", "audio": "audio/mpeg"}.get(
         kind, "application/octet-stream"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.operations.operation import OperationRights as OperationRights
     from holdfast.operations.operation import StreamOperation as StreamOperation
     from holdfast.operations.operation import Surface as Surface
+    from holdfast.operations.repeats import REPEATABLE as REPEATABLE
+    from holdfast.operations.repeats import perform_again as perform_again
     from holdfast.operations.routes import ALIASES as ALIASES
     from holdfast.operations.routes import ROUTES as ROUTES
     from holdfast.operations.routes import HttpRoute as HttpRoute
@@ -44,6 +46,7 @@ else:
             "local_values": "Local",
             "operation": "Async Blocking Channel LocalFunction LocalMember "
             "Mode Operation OperationRights StreamOperation Surface",
+            "repeats": "REPEATABLE perform_again",
             "routes": "ALIASES ROUTES HttpRoute list_routes",
             "table": "find_operation list_local_functions list_operations",
             "wire": "Problem decode_answer encode_answer",

@@ -203,6 +203,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "state.sweep": HttpRoute("POST", "/v1/state/sweep"),
     "storage.stats": HttpRoute("GET", "/v1/storage"),
     "storage.clean_up": HttpRoute("POST", "/v1/storage/clean-up"),
+    "storage.status": HttpRoute("GET", "/v1/storage/schema"),
+    "storage.migrate": HttpRoute("POST", "/v1/storage/migrate"),
     "storage.mend": HttpRoute("POST", "/v1/storage/mend"),
     "storage.rebuild": HttpRoute("POST", "/v1/storage/rebuild"),
     "tenants.create": HttpRoute("POST", "/v1/tenants", 201),

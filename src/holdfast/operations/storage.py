@@ -9,7 +9,7 @@ from typing import Annotated
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.journal import Journal, MendReport
+from holdfast.journal import Journal, MendReport, SchemaStatus
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation
@@ -51,6 +51,21 @@ async def mend(runtime: Runtime, caller: Caller, /) -> MendReport:
     if runtime.is_open:
         raise UsageError(detail="The store is open, so it is sound; `storage.rebuild` is enough.")
     return await runtime.journal.store.mend()
+
+
+@operation("storage:read", opens=False)
+async def status(runtime: Runtime, caller: Caller, /) -> SchemaStatus:
+    """Say which schema the database of the records has, and what a migration would change."""
+    return await runtime.migrate_store(is_dry=True)
+
+
+@operation("storage:admin", opens=False)
+async def migrate(runtime: Runtime, caller: Caller, /) -> SchemaStatus:
+    """Bring the schema of the database of the records up to date, all of it or nothing.
+
+    Processes that ask for it at the same time wait for each other.
+    """
+    return await runtime.migrate_store(is_dry=False)
 
 
 @operation("storage:read")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import typing
 from pathlib import Path
 from typing import TypeVar
@@ -81,6 +80,8 @@ class _Loader:
             return
         for path in sorted(self._directory.iterdir()):
             if path.suffix in (".yaml", ".yml") and path.name not in FILES:
+                import difflib  # noqa: PLC0415 - only for those who made a mistake
+
                 near = difflib.get_close_matches(path.name, FILES, n=1, cutoff=0.5)
                 hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(FILES)}"
                 self._note(path, 1, f"is no policy file{hint}")
@@ -101,6 +102,8 @@ def _describe(model: type[BaseModel], place: Place, problem: typing.Any) -> str:
     where = ".".join(str(part) for part in place)
     if problem["type"] == "extra_forbidden":
         known = _list_known_keys(model, place[:-1])
+        import difflib  # noqa: PLC0415 - only for those who made a mistake
+
         near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
         return f"unknown key {str(place[-1])[:80]!r}{hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -121,6 +120,8 @@ class ProviderRegistry:
         found = await self.find_provider(name)
         if found is None:
             known = [config.name for config in await self.list_providers()]
+            import difflib  # noqa: PLC0415 - only for those who made a mistake
+
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             raise NotFound(kind="provider", value=name, nearest=near[0] if near else "")
         return found

@@ -125,7 +125,7 @@ class ToolModeModel(ModelWrapper):
                 raise LLMProtocolError(provider=self.info.provider, detail="no end of the answer")
             reading = self._read(request, finished.message)
             if attempt < self._max_corrections:
-                reading = self._question(reading, request, has_asked)
+                reading = self._check_again(reading, request, has_asked)
                 has_asked = has_asked or bool(reading.claimed)
             if reading.claimed and not reading.complaint:
                 reading = reading._replace(message=_mark_claim(reading))
@@ -168,7 +168,7 @@ class ToolModeModel(ModelWrapper):
                         gate.restart()
                     yield delta
 
-    def _question(self, reading: _Reading, request: ModelRequest, has_asked: bool) -> _Reading:
+    def _check_again(self, reading: _Reading, request: ModelRequest, has_asked: bool) -> _Reading:
         """Add what the model is to be asked about, though the answer could be taken."""
         if reading.claimed and not has_asked:
             return reading._replace(complaint=_ask_about(reading.claimed))

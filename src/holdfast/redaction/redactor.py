@@ -234,11 +234,7 @@ class Redactor:
             }
         )
         self._parts = tuple({clue for one in self._known for clue in one.long_clues})
-        self._has_digests = not any(map(_may_look_like_digest, self._formats)) and not any(
-            _is_digest(_decode_inner_base64(one.raw, shift).encode())
-            for one in self._known
-            for shift in range(3)
-        )
+        self._has_digests: bool | None = None
         self._always = tuple(one for one in self._formats if one.is_always)
         self._short = tuple(one for one in self._known if one.has_short_clues)
 
@@ -290,6 +286,14 @@ class Redactor:
             return ()
         return [one for one in wanted if one.is_in(data) or (plain and one.folded in plain)]
 
+    def _is_digest_harmless(self) -> bool:
+        """Say whether nothing that is looked for can be spelled in the letters of a digest."""
+        return not any(map(_may_look_like_digest, self._formats)) and not any(
+            _is_digest(_decode_inner_base64(one.raw, shift).encode())
+            for one in self._known
+            for shift in range(3)
+        )
+
     def _has_guilty_pack(self, data: bytes) -> bool:
         """Say whether a text with something to hide lies in the data as base64.
 
@@ -297,8 +301,11 @@ class Redactor:
         format can be spelled in their letters.
         """
         for _, row in _list_rows(data, _PACKED_SHAPE, _PACKED_ROW):
-            if self._has_digests and not row.translate(None, _DIGITS):
-                continue
+            if not row.translate(None, _DIGITS):
+                if self._has_digests is None:  # worked out with the first digest that is met
+                    self._has_digests = self._is_digest_harmless()
+                if self._has_digests:
+                    continue
             inner = _unpack(row)
             if inner and self._redact(inner, may_unpack=False) != inner:
                 return True

@@ -159,10 +159,6 @@ class AgentTurn:
                 services, around = self._services, self._services.instrumentation
                 # Refuses a directory that cannot be a workspace, before the model is asked.
                 services.confinement.check_directory(session.directory)
-                given = self._agent.tools
-                if given and self._tools.find(given[0].name) is None:
-                    self._tools = self._tools.layer(tuple(given), scope="agent")
-                self._add_client_tools()
                 ceiling = services.confinement.policies.bundle.find_ceiling(self._path)
                 self._offered = select_visible_tools(self._tools, ceiling, at.rights)
                 if not around.hooks.is_empty:
@@ -204,8 +200,6 @@ class AgentTurn:
 
     def _add_client_tools(self) -> None:
         """Offer what the client executes itself; not behind names that have come up since."""
-        if not self._scope.client.tools:
-            return
         from holdfast.runs.client_tools import make_client_tools  # noqa: PLC0415 - few runs have any
 
         made = make_client_tools(self._scope.client.tools)
@@ -248,7 +242,7 @@ class AgentTurn:
     # --- the steps --------------------------------------------------------------------
 
     async def _begin(self) -> Session:
-        """Read the conversation, and add the message of this run if it is not there yet."""
+        """Read the conversation, add the message of this run unless it is there, and its tools."""
         sessions = self._services.sessions
         session = self._turn.session or await sessions.get_session(self._turn.session_id)
         if LINEAGE_KEY in session.metadata:
@@ -277,6 +271,11 @@ class AgentTurn:
                 await self._close_open_calls()
             # The queue has it, so it need not be stored before the first answer is asked for.
             await self._add(message, may_wait=True)
+        given = self._agent.tools
+        if given and self._tools.find(given[0].name) is None:
+            self._tools = self._tools.layer(tuple(given), scope="agent")
+        if self._scope.client.tools:
+            self._add_client_tools()
         return session
 
     def _count_enough(self, session: Session) -> int:

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
+    from holdfast.runtime.request_events import KeptKey as KeptKey
     from holdfast.runtime.run_kinds import name_begun_session as name_begun_session
     from holdfast.runtime.runtime import Runtime as Runtime
     from holdfast.runtime.runtime import make_forked_error as make_forked_error
+    from holdfast.runtime.sent_trace import SentTrace as SentTrace
     from holdfast.runtime.storage import UsageReport as UsageReport
     from holdfast.runtime.storage import open_whole_file as open_whole_file
     from holdfast.runtime.storage import write_whole as write_whole
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
     from holdfast.runtime.tenants import open_tenant as open_tenant
-    from holdfast.runtime.traces import SentTrace as SentTrace
     from holdfast.runtime.transfer import export_session as export_session
     from holdfast.runtime.transfer import import_session as import_session
     from holdfast.runtime.undo import UndoReport as UndoReport
@@ -63,13 +64,13 @@ else:
             "egress": "EgressService",
             "processes": "ProcessEnvironment",
             "recorded_calls": "read_recorded_calls",
-            "request_events": "DebugUsed",
+            "request_events": "DebugUsed KeptKey",
             "run_kinds": "name_begun_session",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
-            "traces": "SentTrace",
+            "sent_trace": "SentTrace",
             "transfer": "export_session import_session",
             "undo": "UndoReport",
             "work_metrics": "WorkMetrics format_metrics",

@@ -348,6 +348,26 @@ class ApprovalService:
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
         return await self._wake_with(question, answered, f"{by} answered")
 
+    async def find_answered(
+        self, session_id: str, call_id: str, *, by: str, said: str
+    ) -> Run | None:
+        """Return the run of a call to which this person has said exactly this; else `None`."""
+        kinds = frozenset({ToolOutcomeDecided.kind, ToolAnswered.kind})
+        after = 0
+        while page := await self._journal.read(session_id, after=after, limit=_PAGE, kinds=kinds):
+            after = page[-1].session_seq
+            for event in page:
+                fact = event.decode()
+                is_same = (
+                    (fact.decided_by, fact.verdict) == (by, said)
+                    if isinstance(fact, ToolOutcomeDecided)
+                    else isinstance(fact, ToolAnswered)
+                    and (fact.answered_by, fact.result) == (by, ToolResult(said))
+                )
+                if is_same and fact.call_id == call_id:  # type: ignore[attr-defined]
+                    return await self._turns.find(event.run_id)
+        return None
+
     async def _wake_with(self, question: OpenQuestion, answer: Payload, cause: str) -> Run:
         run = await self._turns.wake(
             question.run_id, cause=cause, is_for_any_process=True, answers=[answer]

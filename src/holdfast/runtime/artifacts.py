@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
-from holdfast.journal import Journal, list_store_places
+from holdfast.journal import Journal, SharedStore, list_store_places
 from holdfast.runs import LOCAL_USER
 from holdfast.settings import Settings, list_secret_values
 
 if TYPE_CHECKING:
-    from holdfast.artifacts import ArtifactActor, ArtifactServices, ArtifactStore, KeyRing
+    from holdfast.artifacts import (
+        ArtifactActor,
+        ArtifactLocks,
+        ArtifactServices,
+        ArtifactStore,
+        KeyRing,
+    )
 
 _LOCKS = "artifact-locks"
 _LEAST_LINK_KEY = 32
@@ -21,8 +28,16 @@ _LEAST_LINK_KEY = 32
 class ArtifactService:
     """The artifacts of one runtime; the room behind it is loaded with the first use."""
 
-    def __init__(self, settings: Settings, base_dir: Path, journal: Journal, tenant: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        base_dir: Path,
+        journal: Journal,
+        tenant: str,
+        show_presence: Callable[[], Awaitable[str]],
+    ) -> None:
         """Keep artifacts where the settings say, on this tenant's account."""
+        self._show_presence = show_presence
         self._settings = settings
         self._base_dir = base_dir
         self._journal = journal
@@ -80,6 +95,7 @@ class ArtifactService:
             BlobStoreOptions,
             FileLocks,
             ProcessLocks,
+            StoreLocks,
             open_blob_store,
         )
 
@@ -92,11 +108,15 @@ class ArtifactService:
         )
         # Whoever writes to the same journal must find the same locks.
         places = list_store_places(self._settings.storage.url, base_dir=self._base_dir)
+        store = self._journal.store
+        locks: ArtifactLocks = FileLocks(places[0] / _LOCKS) if places else ProcessLocks()
+        if isinstance(store, SharedStore):
+            locks = StoreLocks(self._journal, store, self._show_presence)
         link_key = self._settings.secrets.link_key
         return ArtifactServices(
             journal=self._journal,
             blobs=open_blob_store(self._url, options),
-            locks=FileLocks(places[0] / _LOCKS) if places else ProcessLocks(),
+            locks=locks,
             place=self._url or str(self._base_dir / "artifacts"),
             keys=self._keys(),
             rules=ArtifactRules(

@@ -23,8 +23,10 @@ from holdfast.journal import (
     SYSTEM_SESSION,
     Chains,
     Journal,
+    SchemaStatus,
     declare_payload_modules,
     list_store_places,
+    migrate_store,
     open_chains,
     open_store,
 )
@@ -197,7 +199,9 @@ class Runtime:
         self._keeper = LeaseKeeper(self.journal, ttl_s=self.settings.sessions.lease_ttl_s)
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
-        self.artifacts = ArtifactService(self.settings, self.base_dir, self.journal, self.tenant)
+        self.artifacts = ArtifactService(
+            self.settings, self.base_dir, self.journal, self.tenant, self._name_process
+        )
         self.anchors = AnchorService(
             self.journal, self.settings, base_dir=self.base_dir, store=self.tenant
         )
@@ -491,6 +495,13 @@ class Runtime:
             return chains
         return self.journal.store
 
+    async def migrate_store(self, *, is_dry: bool) -> SchemaStatus:
+        """Bring the schema of the records up to date, or say what that would change."""
+        url = self.settings.storage.url
+        return await migrate_store(
+            url, base_dir=self.base_dir, projections=PROJECTIONS, is_dry=is_dry
+        )
+
     async def load_policies_once(self) -> PolicyStore:
         """Return the policies in force, read with the first call.
 
@@ -543,6 +554,11 @@ class Runtime:
     async def _close_control(self) -> None:
         if self._owns_control:
             await self.control.close()
+
+    async def _name_process(self) -> str:
+        """Return the name of this process among all who share the store, which knows it to live."""
+        await self._keeper.show_presence()
+        return self._keeper.owner
 
     async def _close_leases(self) -> None:
         await asyncio.to_thread(self._keeper.close)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -205,6 +204,8 @@ class ToolService:
                 continue
             if self._mcp.layer is not None and listed.startswith("mcp__"):
                 continue
+            import difflib  # noqa: PLC0415 - only for those who made a mistake
+
             near = difflib.get_close_matches(listed, known, n=1)
             raise NotFound(kind="tool", value=listed, nearest=near[0] if near else "")
 

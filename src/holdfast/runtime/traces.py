@@ -25,6 +25,7 @@ from holdfast.observability import make_span_id, make_trace_id
 from holdfast.policy import NetworkRules
 from holdfast.private_files import PrivateJsonFile
 from holdfast.runs import CHILDREN
+from holdfast.runtime.sent_trace import SentTrace
 from holdfast.runtime.trace_spans import (
     RunTrace,
     Value,
@@ -40,15 +41,6 @@ _LOOK_S: Final = 1.0
 _TIMEOUT_S: Final = 30.0
 _ENDED: Final = frozenset({"run.completed", "run.failed", "run.cancelled"})
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
-
-
-class SentTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace that a receiver took."""
-
-    run_id: str
-    trace_id: str
-    spans: int
-    url: str
 
 
 class _Position(msgspec.Struct):

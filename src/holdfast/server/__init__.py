@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.server.identity import FirstOf as FirstOf
     from holdfast.server.identity import LoopbackToken as LoopbackToken
     from holdfast.server.identity import RequestHead as RequestHead
+    from holdfast.server.mcp.stdio import serve_stdio as serve_stdio
     from holdfast.server.process import load_agents as load_agents
     from holdfast.server.process import serve as serve
     from holdfast.server.tenancy import RuntimeProvider as RuntimeProvider
@@ -53,6 +54,7 @@ else:
             "factory": "create_app",
             "http": "AsgiApp ServerRequest ServerResponse Middleware",
             "identity": "Authenticator FirstOf LoopbackToken RequestHead",
+            "mcp.stdio": "serve_stdio",
             "process": "load_agents serve",
             "tenancy": "RuntimeProvider SingleTenant",
         },

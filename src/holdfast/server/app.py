@@ -11,14 +11,22 @@ import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from email.utils import formatdate
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
 from holdfast.observability import Logger, bind_log_fields
-from holdfast.operations import OWNER, Caller, HttpRoute, Operation, StreamOperation, runs
+from holdfast.operations import (
+    OWNER,
+    Caller,
+    HttpRoute,
+    Operation,
+    StreamOperation,
+    perform_again,
+    runs,
+)
 from holdfast.runtime import Runtime
 from holdfast.server.answers import encode_response
 from holdfast.server.endpoints import HttpEndpoint, Router, list_endpoints
@@ -35,7 +43,7 @@ from holdfast.server.http import (
     ServerResponse,
     send_response,
 )
-from holdfast.server.idempotency import Idempotency
+from holdfast.server.idempotency import Idempotency, KeyedRequest
 from holdfast.server.identity import Authenticator
 from holdfast.server.logins import LoginSessions, make_login_face
 from holdfast.server.problems import ProblemRaised, problem_response
@@ -63,6 +71,7 @@ _EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
 _ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
 _OF_SESSION: Final = frozenset({"runs.events"})
 
+T = TypeVar("T")
 Handler = Callable[[ServerRequest, Caller | None, str], Awaitable[ServerResponse]]
 """Answers a path that is no operation: health, metrics, the description of the API."""
 
@@ -330,26 +339,28 @@ class HttpApplication:
     ) -> ServerResponse | None:
         """Read the arguments, perform the operation, and return its answer."""
         request_id: str = request.scope["holdfast.request_id"]
-        method = endpoint.method
         values = await self._read_values(endpoint, request, file)
         runtime = await self.runtimes.runtime_for(caller)
-        key = request.headers.get("idempotency-key", "") if method == "POST" else ""
-        if key and file is None:
-            values, made = await self._idempotency.accept(
-                runtime, caller, endpoint, key=key, values=values
-            )
-            if made is not None:
-                return made
+        key = request.headers.get("idempotency-key", "") if endpoint.method == "POST" else ""
+        kept = self._idempotency
         if endpoint.operation.is_stream:
+            if key:
+                asked = KeyedRequest(runtime, caller, endpoint, key, request_id)
+                values = await kept.find_run(asked, values)
             await self._stream(endpoint, request, send, runtime, caller, values, request_id)
             return None
-        assert isinstance(endpoint.operation, Operation)
-        goes_on = "run_id" in endpoint.fields
-        answer = await self.perform(endpoint.operation, runtime, caller, values, goes_on=goes_on)
-        response = encode_response(endpoint, answer, values)
-        if key and file is None:
-            await self._idempotency.keep(runtime, caller, endpoint, key=key, response=response)
-        return response
+
+        async def perform(values: dict[str, Any], is_again: bool) -> ServerResponse:
+            assert isinstance(endpoint.operation, Operation)
+            operation, goes_on = endpoint.operation, "run_id" in endpoint.fields
+            asked = perform_again if is_again else perform_once
+            work = asked(operation, runtime, caller, values)
+            return encode_response(endpoint, await self._bound(work, goes_on=goes_on), values)
+
+        if not key or file is not None:
+            return await perform(values, False)
+        asked = KeyedRequest(runtime, caller, endpoint, key, request_id)
+        return await kept.perform(asked, values, perform)
 
     async def _read_values(
         self, endpoint: HttpEndpoint, request: ServerRequest, file: IO[bytes] | None
@@ -388,7 +399,11 @@ class HttpApplication:
 
         What `goes_on` is not given up with its request: a run is followed by its id.
         """
-        work = asyncio.ensure_future(operation.perform(runtime, caller, **values))
+        work = operation.perform(runtime, caller, **values)
+        return await self._bound(work, goes_on=goes_on)
+
+    async def _bound(self, asked: Coroutine[Any, Any, T], *, goes_on: bool) -> T:
+        work = asyncio.ensure_future(asked)
         self._detached.add(work)
         work.add_done_callback(self._forget)
         try:
@@ -516,6 +531,13 @@ class HttpApplication:
             ("access-control-max-age", "600"),
         )
         return ServerResponse(204, headers=allowed)
+
+
+async def perform_once(
+    operation: Operation[Any, T], runtime: Runtime, caller: Caller, values: dict[str, Any]
+) -> T:
+    """Perform an operation that was not performed before."""
+    return await operation.perform(runtime, caller, **values)
 
 
 def _stream_type(accept: str) -> str:

@@ -146,11 +146,27 @@ async def _follow(
             has_rested = isinstance(item, AgentResult)
             yield item
     finally:
-        await items.aclose()
         if cancels and not has_rested:
+            # A task of its own: where this one is being cancelled, it can await nothing.
+            reason = "the client went away"
+            ending = asyncio.ensure_future(
+                runs.cancel.perform(runtime, caller, run_id, reason=reason)
+            )
+            _ending.add(ending)
+            ending.add_done_callback(_forget)
             with contextlib.suppress(Exception):
-                reason = "the client went away"
-                await asyncio.shield(runs.cancel.perform(runtime, caller, run_id, reason=reason))
+                await asyncio.shield(ending)
+        await items.aclose()
+
+
+_ending: set[asyncio.Future[Any]] = set()
+"""Cancellations that are under way; they must not be collected before they are done."""
+
+
+def _forget(ending: asyncio.Future[Any]) -> None:
+    _ending.discard(ending)
+    if not ending.cancelled():
+        ending.exception()
 
 
 def name_run(caller: Caller, face: str, key: str) -> str:

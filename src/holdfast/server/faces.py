@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FACES: Final[dict[str, str]] = {
+    "/.well-known/oauth-protected-resource": "holdfast.server.mcp.metadata",
+    "/mcp": "holdfast.server.mcp.face",
     "/dashboard": "holdfast.server.dashboard",
     "/openai/v1": "holdfast.server.openai.face",
 }

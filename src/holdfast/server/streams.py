@@ -332,6 +332,7 @@ class EventStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._has_ended = self._is_gone = self._is_draining = False
+        self._has_first = False
 
     def drain(self) -> None:
         """Say goodbye as soon as possible."""
@@ -373,6 +374,7 @@ class EventStream:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _take_first(self, event: StreamEvent | None) -> None:
+        self._has_first = True
         if event is None:
             self._has_ended = True
         else:
@@ -428,7 +430,8 @@ class EventStream:
 
     async def _pump(self, first: asyncio.Future[StreamEvent | None]) -> None:
         try:
-            if not first.done():
+            # It may have come while the head was sent.
+            if not self._has_first:
                 self._take_first(await first)
             async for event in self._events:
                 self._waiting.append(event)

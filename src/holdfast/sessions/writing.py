@@ -50,7 +50,7 @@ class SessionLeases(Protocol):
         """Say whether nobody else can have the lease now; safe from any thread."""
         ...
 
-    def show_presence(self) -> None:
+    async def show_presence(self) -> None:
         """Let other processes know that this one lives, from now until it closes."""
         ...
 

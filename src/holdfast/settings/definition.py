@@ -113,9 +113,10 @@ class StorageSettings(_Section):
     url: StoreUrl = Field(
         default="",
         description="Address of the store that keeps the records: `sqlite:///DIRECTORY` for the "
-        "file `journal.db` in a directory (its absolute path), `memory://` to keep nothing, or a "
-        "scheme that an installed package adds; without it, SQLite in `state_dir`. A project's "
-        "file cannot set it.",
+        "file `journal.db` in a directory (its absolute path), "
+        "`postgresql://USER@HOST/DATABASE` for a database that many machines share (extra "
+        "`postgres`), `memory://` to keep nothing, or a scheme that an installed package adds; "
+        "without it, SQLite in `state_dir`. A project's file cannot set it.",
     )
     durability: Durability = Field(
         default="process",

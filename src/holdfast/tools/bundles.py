@@ -15,7 +15,6 @@ import logging
 import os
 import shutil
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -311,7 +310,12 @@ def read_manifest(folder: Path, name: str) -> Manifest:
         raise BundleRefused(name=name, detail=f"it needs one manifest, {' or '.join(MANIFESTS)}")
     try:
         text = found[0].read_text(encoding="utf-8")
-        values = tomllib.loads(text) if found[0].suffix == ".toml" else json.loads(text)
+        if found[0].suffix == ".toml":
+            import tomllib  # noqa: PLC0415 - where a manifest is written in it
+
+            values = tomllib.loads(text)
+        else:
+            values = json.loads(text)
         return Manifest.model_validate(values)
     except ValidationError as error:
         faults = "; ".join(

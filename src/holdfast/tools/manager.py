@@ -10,7 +10,6 @@ happens, and the result is a fact of the conversation.
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -255,6 +254,8 @@ class ToolExecutionManager:
         # Names that it could never call would only lead a model astray.
         usable = ToolPermissionFilter(self.gate).filter_tools(self.tool_registry)
         known = [tool.name for tool in usable if "unoffered" not in tool.tags]
+        import difflib  # noqa: PLC0415 - only for those who made a mistake
+
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         shown = ", ".join(near or known[:20])
         return ToolError(tool=name, detail=f"there is no such tool; there are: {shown}.")

@@ -6,7 +6,6 @@ runtime has made, with its search provider, its language servers, its sessions.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from typing import Final
@@ -49,6 +48,8 @@ def toolset(name: str) -> tuple[Tool, ...]:
     """
     names = TOOLSETS.get(name)
     if names is None:
+        import difflib  # noqa: PLC0415 - only for those who made a mistake
+
         near = difflib.get_close_matches(str(name), TOOLSETS, n=1)
         raise NotFound(kind="toolset", value=name, nearest=near[0] if near else "")
     tools = _tools()

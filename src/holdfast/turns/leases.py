@@ -69,7 +69,7 @@ class LeaseKeeper:
             NotFound: there is no such session.
         """
         # First, so that the death of this process can be proved.
-        self.show_presence()
+        await self.show_presence()
         began = self._clock.boottime()
         head = await self._journal.store.acquire(session_id, self.owner, self._ttl_s)
         if head is None:
@@ -103,7 +103,7 @@ class LeaseKeeper:
             StaleWriter: the session does not end at event `after`.
         """
         if self._thread is None:
-            self.show_presence()
+            await self.show_presence()
         began = self._clock.boottime()
         events = await self._journal.begin(
             session_id,
@@ -174,10 +174,12 @@ class LeaseKeeper:
         with self._guard:
             return self._epoch_of(lease.session_id) == lease.epoch
 
-    def show_presence(self) -> None:
+    async def show_presence(self) -> None:
         """Let other processes know that this one lives, from now until `close`."""
         if self._thread is None and not self._is_closed:
-            self._journal.store.renew({}, self.owner, self._ttl_s)
+            # A database server answers when it can; the loop does not wait for it.
+            await asyncio.to_thread(self._journal.store.renew, {}, self.owner, self._ttl_s)
+        if self._thread is None and not self._is_closed:
             self._thread = threading.Thread(
                 target=self._renew_forever, name="holdfast-leases", daemon=True
             )

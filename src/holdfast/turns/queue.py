@@ -105,7 +105,7 @@ class TurnQueue:
         if on_busy not in facts.ON_BUSY:
             raise UsageError(detail=f"on_busy is one of {', '.join(facts.ON_BUSY)}.")
         session_id = (await self._manager.get_session(session_id)).id
-        self._keeper.show_presence()
+        await self._keeper.show_presence()
         queued = facts.RunQueued(
             run_id=check_id(run_id, "run") if run_id else make_id("run"),
             owner="" if is_for_any_process else self._keeper.owner,
@@ -313,7 +313,7 @@ class TurnQueue:
         payloads = list(answers)
         if run.status in ("parked", "running"):
             owner = "" if is_for_any_process else self._keeper.owner
-            self._keeper.show_presence()
+            await self._keeper.show_presence()
             payloads.append(facts.RunWoken(run_id=run_id, cause=cause, owner=owner))
         if payloads:
             await self._journal.append(run.session_id, payloads, origin=Origin(run_id=run_id))

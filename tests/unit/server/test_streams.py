@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from served import Running, running, until
 
 from holdfast import Agent, tool
+from holdfast.server import streams
 from holdfast.testing import ScriptedModel, tool_call
 
 
@@ -246,3 +247,36 @@ async def test_a_stream_that_has_nothing_to_say_begins_all_the_same(tmp_path: Pa
         # What is refused has a status of its own, not a line in a stream.
         status, found = await server.ask("GET", "/v1/runs/run_none/stream")
         assert (status, found["code"]) == (404, "usage.not_found")
+
+
+async def test_a_first_event_that_comes_with_the_head_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "_HEAD_S", 0.0)
+    go, sent = asyncio.Event(), []
+
+    async def events() -> AsyncGenerator[streams.StreamEvent, None]:
+        await go.wait()
+        yield streams.StreamEvent("first", b"{}", "1")
+        yield streams.StreamEvent("second", b"{}", "2")
+
+    class Request:
+        async def receive(self) -> dict[str, str]:
+            await asyncio.Event().wait()
+            return {}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            # The event comes while the head is on its way.
+            go.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        sent.append(message.get("body", b""))
+
+    stream = streams.EventStream(
+        events(), media_type=streams.SSE, heartbeat_s=5.0, request_id="req_1"
+    )
+    async with asyncio.timeout(10):
+        await stream.send_all(Request(), send, [])  # type: ignore[arg-type]
+    told = b"".join(sent)
+    assert b"event: first" in told and b"event: second" in told

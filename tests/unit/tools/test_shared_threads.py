@@ -23,6 +23,7 @@ def count_tool_threads() -> int:
 async def test_many_runs_of_blocking_tools_take_no_more_threads_than_the_pool_has(
     tmp_path: Path,
 ) -> None:
+    before = count_tool_threads()  # of tests that ran in this process, idle for a while
     most = 0
     lock = threading.Lock()
 
@@ -44,7 +45,7 @@ async def test_many_runs_of_blocking_tools_take_no_more_threads_than_the_pool_ha
             for _ in range(15):
                 await client.tools.call("blocking", {}, session_id=session.id)
     # One thread is enough for one call at a time; each run used to bring its own.
-    assert most <= 2
+    assert most <= before + 2
 
 
 async def test_time_spent_waiting_for_a_thread_does_not_count_against_a_tool(

@@ -95,7 +95,7 @@ async def test_a_process_that_closes_gives_everything_back(
     other.close()
     assert not await journal.store.is_alive(other.owner)
     assert await keeper.acquire(session.id) is not None
-    other.show_presence()
+    await other.show_presence()
     assert not await journal.store.is_alive(other.owner)
 
 
@@ -131,6 +131,7 @@ async def test_renewal_goes_on_after_a_failure_and_notices_what_is_lost() -> Non
     keeper, thief = LeaseKeeper(journal, ttl_s=0.03), LeaseKeeper(journal, ttl_s=1000)
     manager = SessionManager(journal, keeper)
     first, second = await manager.create_session("A"), await manager.create_session("B")
+    await thief.show_presence()
     await keeper.acquire(first.id)
     kept = await keeper.acquire(second.id)
     assert kept is not None

@@ -11,6 +11,8 @@ class StorageNamespace(Surface[Mode]):
     clean_up = storage.clean_up
     rebuild = storage.rebuild
     mend = storage.mend
+    status = storage.status
+    migrate = storage.migrate
     stats = storage.stats
     export_layout = storage.export_layout
     journal = storage.journal

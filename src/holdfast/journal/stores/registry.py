@@ -4,7 +4,9 @@ The scheme chooses the kind of store, the rest is that kind's own affair:
 
 - `sqlite:///var/lib/holdfast` is the file `journal.db` in this directory, whose path is
   absolute; `sqlite://` alone, or no address at all, means the state directory;
-- `memory://` keeps everything in the process, private to the process that opened it.
+- `memory://` keeps everything in the process, private to the process that opened it;
+- `postgresql://USER:PASSWORD@HOST/DATABASE` is the schema `holdfast` of a database (extra
+  `postgres`).
 
 Packages add kinds by entry points of the group `holdfast.stores`: the name is the scheme, the
 object a `StoreKind`. One is loaded when an address names it, and cannot replace what is built in.
@@ -13,7 +15,7 @@ object a `StoreKind`. One is loaded when an address names it, and cannot replace
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -21,7 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from holdfast.clock import SYSTEM, Clock
-from holdfast.errors import UsageError
+from holdfast.errors import MissingExtra, UsageError
 from holdfast.journal.projection import AnyProjection
 from holdfast.journal.store import Chains, Durability, Store
 
@@ -65,7 +67,13 @@ class AddressRegistry(Generic[Kind]):
         scheme = address.scheme
         if scheme in self._builtin and url.startswith("://", len(scheme)):
             module, _, name = self._builtin[scheme].partition(":")
-            builtin: Kind = getattr(importlib.import_module(module), name)
+            try:
+                builtin: Kind = getattr(importlib.import_module(module), name)
+            except ModuleNotFoundError as error:
+                package = error.name or ""
+                raise MissingExtra(
+                    what=f"A store at {scheme}://", package=package, extra="postgres"
+                ) from error
             return builtin, address
         points = [point for point in self._list_offered() if scheme and point.name == scheme]
         if not points or not url.startswith("://", len(scheme)):
@@ -94,6 +102,21 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = SYSTEM
 
 
+class SchemaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Which schema a database has, and what this Holdfast would make of it."""
+
+    store: str
+    """Its address, without what is secret in it."""
+    version: int
+    """0 for a database that is not set up yet."""
+    known: int
+    """The newest that this Holdfast knows."""
+    applied: tuple[str, ...] = ()
+    """What a migration has just applied."""
+    pending: tuple[str, ...] = ()
+    """What a migration would apply."""
+
+
 class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of store, as a package offers it."""
 
@@ -104,6 +127,9 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     none."""
     places: Callable[[SplitResult, Path], tuple[Path, ...]] | None = None
     """Returns where on this machine it keeps its files, which no tool may see."""
+    migrate: Callable[[SplitResult, StoreOptions, bool], Awaitable[SchemaStatus]] | None = None
+    """Says which schema it has, and brings it up to date if asked to; for kinds that many processes
+    share, which are not changed by the first one that opens them."""
 
 
 _KINDS = AddressRegistry(
@@ -111,6 +137,8 @@ _KINDS = AddressRegistry(
     StoreKind,
     {
         "memory": "holdfast.journal.stores.memory:KIND",
+        "postgres": "holdfast.journal.stores.postgres:KIND",
+        "postgresql": "holdfast.journal.stores.postgres:KIND",
         "sqlite": "holdfast.journal.stores.sqlite:KIND",
     },
 )
@@ -142,6 +170,25 @@ def open_store(
         base_dir=base_dir, projections=tuple(projections), durability=durability, clock=clock
     )
     return kind.open(address, options)
+
+
+async def migrate_store(
+    url: str, *, base_dir: Path, projections: Sequence[AnyProjection], is_dry: bool = False
+) -> SchemaStatus:
+    """Bring the schema of a store up to date, or only say which one it has.
+
+    Raises:
+        SchemaTooNew: a newer Holdfast has changed it.
+        UsageError: this kind of store has no schema that is migrated by hand.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.migrate is None:
+        raise UsageError(
+            detail=f"A store at {address.scheme}:// is brought up to date when it is opened; "
+            "only a database server is migrated."
+        )
+    options = StoreOptions(base_dir=base_dir, projections=tuple(projections))
+    return await kind.migrate(address, options, is_dry)
 
 
 def open_chains(url: str, *, base_dir: Path) -> Chains | None:

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.journal import AddressRegistry, resolve_directory
 from holdfast.memory.storage import MemoryStorage
 
@@ -44,12 +45,25 @@ def _open_memory(address: SplitResult, base_dir: Path, is_synced: bool) -> Memor
     return InMemoryStorage()
 
 
+def _refuse_postgres(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
+    raise UsageError(
+        detail="Memories cannot be kept in Postgres yet, and a file on one machine would be "
+        "unknown to the others; the records of sessions and runs are not concerned."
+    )
+
+
 SQLITE = MemoryStoreKind(open=_open_sqlite, place=_resolve_sqlite_place)
 MEMORY = MemoryStoreKind(open=_open_memory)
+POSTGRES = MemoryStoreKind(open=_refuse_postgres)
 _KINDS = AddressRegistry(
     "holdfast.memory_stores",
     MemoryStoreKind,
-    {"memory": f"{__name__}:MEMORY", "sqlite": f"{__name__}:SQLITE"},
+    {
+        "memory": f"{__name__}:MEMORY",
+        "sqlite": f"{__name__}:SQLITE",
+        "postgres": f"{__name__}:POSTGRES",
+        "postgresql": f"{__name__}:POSTGRES",
+    },
 )
 
 

@@ -122,7 +122,7 @@ class TriggerLoop:
 
     async def step(self) -> int:
         """Look once at everything that is new, claim it, begin it; returns how many firings."""
-        self._sessions.keeper.show_presence()
+        await self._sessions.keeper.show_presence()
         if not self._is_ready:
             await self._read_rows()
             self._cursor = min((row.position for row in self._rows.values()), default=0)

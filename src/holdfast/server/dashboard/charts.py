@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.server.dashboard.words import Markup
+from holdfast.server.dashboard.history import Bar
+from holdfast.server.dashboard.words import Markup, format_span
 
 _WIDTH: Final = 720
 _HEIGHT: Final = 190
@@ -55,4 +56,105 @@ def draw_columns(points: Sequence[tuple[str, float, str]], *, title: str) -> Mar
     ).format(_WIDTH, _HEIGHT, title, Markup("").join(shown))
 
 
-__all__ = ["draw_columns"]
+_ROW: Final = 22
+_NAMES: Final = 170
+_MOST_ROWS: Final = 250
+
+
+def draw_waterfall(bars: Sequence[Bar], *, zoom: int = 1, link: str = "") -> Markup:
+    """Return what happened when: a row for each bar, from left to right as time passed."""
+    shown_bars = bars[-_MOST_ROWS:]
+    if not shown_bars:
+        return Markup("")
+    first = min(bar.began for bar in shown_bars)
+    whole = max(max(bar.ended for bar in shown_bars) - first, 0.001)
+    width, height = 720 * zoom, _ROW * len(shown_bars) + 30
+    room = width - _NAMES - 70
+    shown = []
+    for part in range(5):
+        x = _NAMES + room * part / 4
+        shown.append(
+            Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="18" y2="{1}"/>').format(
+                x, height
+            )
+        )
+        shown.append(
+            Markup('<text x="{:.1f}" y="12">{}</text>').format(x, format_span(whole * part / 4))
+        )
+    for index, bar in enumerate(shown_bars):
+        y = 24 + index * _ROW
+        x = _NAMES + room * (bar.began - first) / whole
+        length = max(3.0, room * (bar.ended - bar.began) / whole)
+        took = format_span(bar.ended - bar.began)
+        shown.append(
+            Markup(
+                '<a href="{}#at-{}"><title>{}: {}</title><text class="label" x="0" y="{}">{}</text>'
+                '<rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="14" rx="3"/>'
+                '<text x="{:.1f}" y="{}">{}</text></a>'
+            ).format(
+                link,
+                bar.at,
+                bar.label,
+                took,
+                y + 12,
+                bar.label if len(bar.label) < 25 else bar.label[:23] + "…",
+                bar.kind,
+                x,
+                y + 1,
+                length,
+                x + length + 5,
+                y + 12,
+                took,
+            )
+        )
+    frame = Markup(
+        '<svg class="chart fall" viewBox="0 0 {0} {1}" width="{0}" height="{1}" '
+        'aria-label="Timeline of the run" role="group">{2}</svg>'
+    )
+    return frame.format(width, height, Markup("").join(shown))
+
+
+def draw_graph(edges: Sequence[tuple[str, Sequence[str]]], *, title: str) -> Markup:
+    """Return steps as boxes from left to right, each behind those that it waits for."""
+    level: dict[str, int] = {}
+    for name, needs in edges:
+        level[name] = 1 + max([level.get(one, -1) for one in needs], default=-1)
+    rows: dict[int, int] = {}
+    at: dict[str, tuple[int, int]] = {}
+    for name, _ in edges:
+        row = rows.get(level[name], 0)
+        rows[level[name]] = row + 1
+        at[name] = (level[name] * 190, row * 64 + 8)
+    width = max([x for x, _ in at.values()], default=0) + 160
+    height = max([y for _, y in at.values()], default=0) + 52
+    shown = [
+        Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/>').format(
+            at[one][0] + 150,
+            at[one][1] + 20,
+            at[one][0] + 175,
+            at[one][1] + 20,
+            at[name][0] - 25,
+            at[name][1] + 20,
+            at[name][0],
+            at[name][1] + 20,
+        )
+        for name, needs in edges
+        for one in needs
+        if one in at
+    ]
+    for name, (x, y) in at.items():
+        short = name if len(name) < 20 else name[:18] + "…"
+        shown.append(
+            Markup(
+                '<g><title>{}</title><rect class="box" x="{}" y="{}" width="150" height="40" '
+                'rx="8"/><text class="label" x="{}" y="{}">{}</text></g>'
+            ).format(name, x + 1, y, x + 10, y + 25, short)
+        )
+    frame = Markup(
+        '<svg class="chart fall" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" '
+        'aria-label="{2}">{3}</svg>'
+    )
+    return frame.format(width, height, title, Markup("").join(shown))
+
+
+__all__ = ["draw_columns", "draw_graph", "draw_waterfall"]

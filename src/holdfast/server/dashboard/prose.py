@@ -91,7 +91,7 @@ def render_diff(text: str) -> Markup:
     if len(lines) > _MOST_DIFF_LINES:
         left = len(lines) - _MOST_DIFF_LINES
         shown.append(Markup('<span class="hunk">… {} more lines</span>').format(left))
-    body = Markup("\n").join(shown)
+    body = Markup("").join(shown)
     return Markup('<pre class="diff" tabindex="0">{}</pre>').format(body)
 
 

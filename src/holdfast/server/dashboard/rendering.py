@@ -29,7 +29,8 @@ class Renderer:
         self._env = jinja2.Environment(
             loader=jinja2.PackageLoader("holdfast.server.dashboard"),
             autoescape=True,
-            undefined=jinja2.StrictUndefined,
+            # Stored data leaves out what has its default.
+            undefined=jinja2.ChainableUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )

@@ -38,7 +38,7 @@ def say_age(passed: float) -> str:
         return f"in {format_span(-passed)}"
     if passed < 5:
         return "just now"
-    return f"{format_span(passed)} ago"
+    return f"{format_span(passed)} ago" if passed >= _MINUTE else f"{passed:.0f} s ago"
 
 
 def format_span(seconds: float | None) -> str:

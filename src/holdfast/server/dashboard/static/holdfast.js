@@ -11,13 +11,17 @@
     event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
   });
 
+  const isTypedIn = (part) => {
+    const field = document.activeElement?.closest("textarea, input:not([type=checkbox])");
+    return Boolean(field && part.contains(field));
+  };
+
   // --- live: a stream says that something changed, then what is shown is fetched again -----
   class Live {
     constructor(address) {
       this.address = address;
       this.pending = 0;
       this.last = 0;
-      this.opened = false;
       this.connect();
       document.addEventListener("visibilitychange", () => {
         if (document.hidden) this.close(); else this.connect();
@@ -28,8 +32,7 @@
       this.source = new EventSource(this.address);
       this.source.onopen = () => {
         this.show(true);
-        if (this.opened) this.refresh();
-        this.opened = true;
+        this.refresh(); // what happened before it was open
       };
       this.source.addEventListener("change", () => this.refresh());
       this.source.addEventListener("stream.goodbye", () => this.again());
@@ -57,7 +60,10 @@
       this.pending = setTimeout(() => {
         this.pending = 0;
         this.last = performance.now();
-        all("[data-live]").forEach((part) => htmx.trigger(part, "live"));
+        // What a person is typing in is left alone until they are done.
+        all("[data-live]")
+          .filter((part) => !isTypedIn(part))
+          .forEach((part) => htmx.trigger(part, "live"));
       }, wait);
     }
   }

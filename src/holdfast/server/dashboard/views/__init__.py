@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.views import costs, home, live, runs
+from holdfast.server.dashboard.views import (
+    approvals,
+    chat,
+    costs,
+    home,
+    live,
+    records,
+    rules,
+    run,
+    runs,
+    upkeep,
+)
 
 
 def add_views(routes: Routes) -> None:
     """Put every page at its address."""
-    for module in (home, live, runs, costs):
+    for module in (home, live, runs, run, approvals, chat, costs, records, rules, upkeep):
         module.add_to(routes)
 
 

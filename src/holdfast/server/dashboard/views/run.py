@@ -1,0 +1,219 @@
+"""One run: its line of time, what was said and done, its context, its events; and how to act."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.clock import SYSTEM
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.journal import Event
+from holdfast.operations import events, runs, sessions
+from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage, Streamed
+from holdfast.server.dashboard.charts import draw_waterfall
+from holdfast.server.dashboard.history import Bar, read_history
+from holdfast.server.dashboard.routes import Routes
+from holdfast.server.dashboard.rows import find_title
+from holdfast.server.streams import send_download, view_event
+from holdfast.sessions import Run
+
+_WINDOW: Final = 400
+"""Events that are read for one view: a run with many is looked at part by part."""
+_MOST_CHILDREN: Final = 50
+_TABS: Final = ("story", "events", "context", "fork")
+
+
+class EventWindow(msgspec.Struct, frozen=True):
+    """Some events of a run, and where they stand in it."""
+
+    events: list[Event]
+    first: int
+    last: int
+    upto: int
+    """The last event that is shown."""
+
+
+async def read_window(ask: Ask, run: Run, upto: int = 0) -> EventWindow:
+    """Return the last events of a run up to one, no more than fit into a page."""
+    first = max(1, run.queued_at)
+    last = run.ended_at or await ask.perform(events.count, run.session_id)
+    end = min(max(upto, first), last) if upto else last
+    begin = max(first, end - _WINDOW + 1)
+    found = await ask.perform(
+        events.list_, run.session_id, after=begin - 1, limit=max(1, end - begin + 1)
+    )
+    own = [one for one in found if one.run_id == run.id and one.session_seq <= end]
+    return EventWindow(own, first, last, end)
+
+
+async def _show(ask: Ask) -> Shown:
+    run = await ask.perform(runs.get, ask.words["run_id"])
+    tab = ask.query.get("tab", "story")
+    if tab not in _TABS:
+        raise UsageError(detail=f"A run is shown as one of {', '.join(_TABS)}.")
+    window = await read_window(ask, run, _read_number(ask.query.get("at", "")))
+    session = await ask.perform(sessions.get, run.session_id)
+    values: dict[str, Any] = {
+        "run": run,
+        "tab": tab,
+        "session": session,
+        "title": await find_title(ask, run),
+        "window": window,
+        "is_past": window.upto < window.last,
+        "earlier": max(window.first, window.upto - _WINDOW),
+        "later": min(window.last, window.upto + _WINDOW),
+        "live": f"topic=all&session={run.session_id}" if not run.has_ended else "",
+        "place": "runs",
+    }
+    if tab == "story":
+        values |= await _tell_story(ask, run, window)
+    elif tab == "events":
+        values["rows"] = [(one, view_event(one)) for one in reversed(window.events)]
+    elif tab == "context":
+        values |= await _read_context(ask, run)
+    else:
+        values["message"] = await _find_message(ask, run)
+        values["at"] = _read_number(ask.query.get("at", "")) or run.queued_at - 1
+    return ShownPage("run.html", values)
+
+
+async def _tell_story(ask: Ask, run: Run, window: EventWindow) -> dict[str, Any]:
+    history = read_history(window.events, now=SYSTEM.now())
+    found = (await ask.perform(runs.children, run.id))[:_MOST_CHILDREN]
+    below = [await ask.perform(runs.get, one.id) for one in found]
+    bars = [
+        Bar(
+            kind="child",
+            label=child.agent or "child",
+            began=child.time_started,
+            ended=child.time_ended or SYSTEM.now(),
+            at=0,
+        )
+        for child in below
+        if child.time_started
+    ]
+    zoom = min(8, max(1, _read_number(ask.query.get("zoom", "1"))))
+    ordered = sorted([*history.bars, *bars], key=lambda bar: bar.began)
+    return {
+        "history": history,
+        "below": below,
+        "zoom": zoom,
+        "waterfall": draw_waterfall(ordered, zoom=zoom),
+        "is_interrupted": await _is_interrupted(ask, run),
+    }
+
+
+async def _is_interrupted(ask: Ask, run: Run) -> bool:
+    if run.status not in ("running", "queued") or not ask.may("runs:write"):
+        return False
+    return any([one.id == run.id for one in await ask.perform(runs.interrupted)])
+
+
+async def _read_context(ask: Ask, run: Run) -> dict[str, Any]:
+    try:
+        view = await ask.perform(sessions.context, run.session_id, run.agent)
+    except HoldfastError as error:
+        return {"account": None, "wrong": str(error), "budget": None}
+    from holdfast.operations import agents  # noqa: PLC0415 - used by this page only
+
+    record = await ask.perform(agents.get, run.agent) if ask.may("agents:read") else None
+    return {
+        "account": view.account,
+        "wrong": "",
+        "system_prompt": view.system_prompt,
+        "budget": record.budget if record is not None else None,
+    }
+
+
+async def _find_message(ask: Ask, run: Run) -> str:
+    got = await ask.perform(events.list_, run.session_id, after=run.queued_at - 1, limit=1)
+    if not got:
+        return ""
+    parts = (msgspec.json.decode(got[0].payload).get("message") or {}).get("parts", ())
+    return "\n".join([part["text"] for part in parts if part.get("type") == "text"])
+
+
+def _read_number(text: str) -> int:
+    """Return a number of an address; what is none counts as not given."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+async def _cancel(ask: Ask) -> Shown:
+    run_id = ask.words["run_id"]
+    await ask.perform(runs.cancel, run_id, reason=ask.form.get("reason", ""))
+    return GoTo(ask.link("runs", run_id), "cancelled")
+
+
+async def _steer(ask: Ask) -> Shown:
+    run_id = ask.words["run_id"]
+    words = ask.form.get("message", "").strip()
+    if not words:
+        raise UsageError(detail="Say something to the run.")
+    await ask.perform(runs.steer_run, run_id, words)
+    return GoTo(ask.link("runs", run_id), "steered")
+
+
+async def _resume(ask: Ask) -> Shown:
+    run = await ask.perform(runs.get, ask.words["run_id"])
+    await ask.perform(runs.start, run.agent, run.session_id, "", run_id=run.id, on_ask="park")
+    return GoTo(ask.link("runs", run.id), "resumed")
+
+
+async def _fork(ask: Ask) -> Shown:
+    """Begin a copy at an event, let it go on with other words or another model, show both."""
+    run = await ask.perform(runs.get, ask.words["run_id"])
+    at = _read_number(ask.form.get("at", ""))
+    words = ask.form.get("message", "").strip()
+    if not words:
+        raise UsageError(detail="Say what the copy is asked.")
+    copy = await ask.perform(runs.fork, run.id, at=at or None, title=ask.form.get("title", ""))
+    begun = await ask.perform(
+        runs.start, run.agent, copy.id, words, model=ask.form.get("model", ""), on_ask="park"
+    )
+    return GoTo(ask.link("runs", run.id, "beside", begun.id), "forked")
+
+
+async def _compare(ask: Ask) -> Shown:
+    """Show two runs side by side."""
+    sides = []
+    for name in ("run_id", "other_id"):
+        run = await ask.perform(runs.get, ask.words[name])
+        window = await read_window(ask, run)
+        history = read_history(window.events, now=SYSTEM.now())
+        sides.append((run, await find_title(ask, run), history))
+    values = {"sides": sides, "live": "topic=all", "place": "runs"}
+    return ShownPage("beside.html", values)
+
+
+async def _download(ask: Ask) -> Shown:
+    """Send the whole session of a run as a file that `holdfast import` takes."""
+    assert ask.send is not None
+    run = await ask.perform(runs.get, ask.words["run_id"])
+    await ask.perform(sessions.get, run.session_id)
+    name = f"{run.session_id}.jsonl".encode()
+    headers = [(b"content-disposition", b'attachment; filename="%s"' % name)]
+    items = ask.stream(sessions.lines, run.session_id)
+    async with contextlib.aclosing(items):
+        await send_download(
+            items, ask.request, ask.send, headers=headers, media_type="application/x-ndjson"
+        )
+    return Streamed()
+
+
+def add_to(routes: Routes) -> None:
+    """Put the pages at their addresses."""
+    routes.add("GET", "runs/{run_id}", _show)
+    routes.add("GET", "runs/{run_id}/download", _download)
+    routes.add("GET", "runs/{run_id}/beside/{other_id}", _compare)
+    for word, view in (
+        ("cancel", _cancel),
+        ("steer", _steer),
+        ("resume", _resume),
+        ("fork", _fork),
+    ):
+        routes.add("POST", f"runs/{{run_id}}/{word}", view)
+
+
+__all__ = ["EventWindow", "add_to", "read_window"]

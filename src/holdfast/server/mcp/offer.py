@@ -1,0 +1,346 @@
+"""What an MCP client sees of Holdfast: tools, resources and prompts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from holdfast._version import __version__
+from holdfast.agents import AgentRecord, find_template, list_builtin_templates
+from holdfast.canonical import JsonObject
+from holdfast.errors import HoldfastError, NotFound, NotPermitted, UsageError
+from holdfast.messages import Message
+from holdfast.operations import Caller, agents, artifacts, messages, sessions, tools
+from holdfast.policy import name_matches
+from holdfast.runtime import Runtime
+from holdfast.server.mcp.calls import CallResult, ClientCall, Context
+
+Finder: TypeAlias = Callable[[Context], Awaitable[tuple[Runtime, Caller]]]
+"""Says in whose name a request of a client is made, and on whose records."""
+T = TypeVar("T")
+
+AGENT_PREFIX: Final = "ask_"
+_SCHEME: Final = "holdfast://"
+_MOST_LISTED: Final = 100
+_MOST_BYTES: Final = 10_000_000
+_NOT_FOUND: Final = -32002
+_REFUSED: Final = -32003
+_AGENT_INPUT: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "description": "What the agent is to do or to answer"},
+        "session_id": {
+            "type": "string",
+            "description": "Go on with this conversation; without it a new one begins",
+        },
+    },
+    "required": ["message"],
+    "additionalProperties": False,
+}
+_AGENT_OUTPUT: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "response": {"type": "string"},
+        "status": {"type": "string"},
+        "session_id": {"type": "string"},
+        "run_id": {"type": "string"},
+    },
+    "required": ["response", "status", "session_id", "run_id"],
+}
+
+
+class McpOffer:
+    """Answers the requests of MCP clients; `server` is the SDK's, for any transport.
+
+    Agents are offered as `ask_NAME`. Of our tools those that patterns name; built-in ones only if
+    a pattern does, since most clients have their own.
+    """
+
+    def __init__(self, find: Finder, *, tool_patterns: tuple[str, ...] = ()) -> None:
+        """Answer in the name of whoever `find` says."""
+        self._find = find
+        self._patterns = tool_patterns
+        self.server: Server[Any] = Server(
+            "holdfast",
+            version=__version__,
+            title="Holdfast",
+            instructions="Agents are tools named ask_NAME. Pass session_id to go on with a "
+            "conversation. Sessions and artifacts are resources.",
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_resource_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+        )
+
+    # --- tools ------------------------------------------------------------------------
+
+    async def _list_tools(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        runtime, caller = await self._find(context)
+        found: list[types.Tool] = []
+        if caller.may("agents:read"):
+            known = await agents.list_.perform(runtime, caller)
+            found += [_to_tool(one) for one in known if caller.may("runs:write", one.name)]
+        if caller.may("tools:call") and caller.may("tools:read"):
+            for info in await tools.list_.perform(runtime, caller):
+                if self._is_offered(info.name, info.scope):
+                    described = await tools.describe_.perform(runtime, caller, info.name)
+                    found.append(_describe_tool(info.name, described))
+        return types.ListToolsResult(tools=found)
+
+    def _is_offered(self, name: str, scope: str) -> bool:
+        if self._patterns:
+            return any(name_matches(pattern, name) for pattern in self._patterns)
+        return scope != "builtin"
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> CallResult:
+        runtime, caller = await self._find(context)
+        call = ClientCall(context, params, runtime, caller)
+        name = params.name
+        try:
+            if name.startswith(AGENT_PREFIX):
+                return await call.run_agent(name.removeprefix(AGENT_PREFIX))
+            registry = {one.name: one.scope for one in await tools.list_.perform(runtime, caller)}
+            if name not in registry or not self._is_offered(name, registry[name]):
+                raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.100}")
+            return await call.call_tool(name)
+        except NotPermitted as error:
+            raise MCPError(_REFUSED, str(error)) from error
+        except HoldfastError as error:
+            # The model behind the client reads it, and may do better.
+            text = f"{error} {error.hint}".strip()
+            told = types.TextContent(type="text", text=text)
+            return types.CallToolResult(content=[told], is_error=True)
+
+    # --- resources --------------------------------------------------------------------
+
+    async def _list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        runtime, caller = await self._find(context)
+        cursor = (params.cursor or "") if params is not None else ""
+        found: list[types.Resource] = []
+        following = ""
+        kind, _, rest = cursor.partition(":")
+        if kind in ("", "sessions") and caller.may("sessions:read"):
+            page = await _ask_told(
+                sessions.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
+            )
+            found += [
+                types.Resource(
+                    name=one.slug or one.id,
+                    title=one.title or None,
+                    uri=f"{_SCHEME}sessions/{one.id}",
+                    description="A conversation, message by message",
+                    mime_type="application/json",
+                )
+                for one in page.items
+            ]
+            following = f"sessions:{page.next_cursor}" if page.next_cursor else "artifacts:"
+        elif kind in ("", "sessions"):
+            following = "artifacts:"
+        if following in ("", "artifacts:") and caller.may("artifacts:read"):
+            rest = rest if kind == "artifacts" else ""
+            files = await _ask_told(
+                artifacts.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
+            )
+            found += [
+                types.Resource(
+                    name=one.name,
+                    uri=f"{_SCHEME}artifacts/{one.id}",
+                    mime_type=one.media_type,
+                    size=one.size,
+                )
+                for one in files.items
+            ]
+            following = f"artifacts:{files.next_cursor}" if files.next_cursor else ""
+        elif following == "artifacts:":
+            following = ""
+        return types.ListResourcesResult(resources=found, next_cursor=following or None)
+
+    async def _list_resource_templates(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        made = [
+            types.ResourceTemplate(
+                name="session",
+                title="A conversation",
+                uri_template=f"{_SCHEME}sessions/{{session_id}}",
+                mime_type="application/json",
+            ),
+            types.ResourceTemplate(
+                name="artifact", title="A file", uri_template=f"{_SCHEME}artifacts/{{artifact_id}}"
+            ),
+        ]
+        return types.ListResourceTemplatesResult(resource_templates=made)
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        runtime, caller = await self._find(context)
+        uri = str(params.uri)
+        kind, _, id = uri.removeprefix(_SCHEME).partition("/")
+        if not uri.startswith(_SCHEME) or kind not in ("sessions", "artifacts") or not id:
+            raise MCPError(_NOT_FOUND, f"Resource not found: {uri:.200}", {"uri": uri[:200]})
+        if kind == "sessions":
+            page = await _ask_told(messages.list_.perform(runtime, caller, id, limit=500), uri)
+            text = msgspec.json.encode([_show_message(one) for one in page.items]).decode()
+            return types.ReadResourceResult(
+                contents=[
+                    types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
+                ]
+            )
+        file = await _ask_told(artifacts.get.perform(runtime, caller, id), uri)
+        if file.size > _MOST_BYTES:
+            raise MCPError(types.INVALID_PARAMS, f"The file has more than {_MOST_BYTES} bytes")
+        data = await _ask_told(artifacts.load.perform(runtime, caller, id), uri)
+        return types.ReadResourceResult(contents=[_to_contents(uri, file.media_type, data)])
+
+    # --- prompts ----------------------------------------------------------------------
+
+    async def _list_prompts(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        await self._find(context)
+        found = []
+        for template in list_builtin_templates().values():
+            required = set(template.schema.get("required", ()))
+            given = [
+                types.PromptArgument(
+                    name=name,
+                    description=str(field.get("description") or field.get("title") or ""),
+                    required=name in required,
+                )
+                for name, field in template.schema.get("properties", {}).items()
+            ]
+            found.append(
+                types.Prompt(
+                    name=template.name,
+                    title=template.title,
+                    description=template.description,
+                    arguments=given,
+                )
+            )
+        return types.ListPromptsResult(prompts=found)
+
+    async def _get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        await self._find(context)
+        try:
+            template = find_template(params.name)
+            values = _read_values(template.schema, params.arguments or {})
+            text = template.message(values)
+        except HoldfastError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        said = types.TextContent(type="text", text=f"{template.prompt}\n\n{text}")
+        return types.GetPromptResult(
+            description=template.description,
+            messages=[types.PromptMessage(role="user", content=said)],
+        )
+
+    async def _complete(
+        self, context: Context, params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        """Complete ids of sessions; for all else there is nothing to propose."""
+        runtime, caller = await self._find(context)
+        values: list[str] = []
+        ref = params.ref
+        is_session = isinstance(ref, types.ResourceTemplateReference) and "sessions/" in ref.uri
+        if is_session and caller.may("sessions:read"):
+            page = await _ask_told(sessions.list_.perform(runtime, caller, limit=_MOST_LISTED))
+            values = [one.id for one in page.items if one.id.startswith(params.argument.value)]
+        return types.CompleteResult(
+            completion=types.Completion(values=values[:100], total=len(values), has_more=False)
+        )
+
+
+async def _ask_told(asked: Awaitable[T], uri: str = "") -> T:
+    """Return an answer; errors become those of the protocol."""
+    try:
+        return await asked
+    except NotFound as error:
+        raise MCPError(_NOT_FOUND, f"Resource not found: {uri:.200}", {"uri": uri[:200]}) from error
+    except NotPermitted as error:
+        raise MCPError(_REFUSED, str(error)) from error
+    except UsageError as error:
+        raise MCPError(types.INVALID_PARAMS, str(error)) from error
+
+
+def _to_tool(agent: AgentRecord) -> types.Tool:
+    return types.Tool(
+        name=f"{AGENT_PREFIX}{agent.name}",
+        title=agent.name,
+        description=agent.description or f"Ask the agent {agent.name}.",
+        input_schema=_AGENT_INPUT,
+        output_schema=_AGENT_OUTPUT,
+        annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=True),
+    )
+
+
+def _describe_tool(name: str, described: JsonObject) -> types.Tool:
+    effect = described.get("effect")
+    schema = described.get("parameters")
+    return types.Tool(
+        name=name,
+        description=str(described.get("description") or ""),
+        input_schema=schema if isinstance(schema, dict) else {"type": "object"},
+        annotations=types.ToolAnnotations(
+            read_only_hint=effect == "read",
+            destructive_hint=effect not in ("read", "idempotent"),
+            idempotent_hint=effect in ("read", "idempotent"),
+            open_world_hint=bool(described.get("egress")),
+        ),
+    )
+
+
+def _show_message(message: Message) -> JsonObject:
+    shown: JsonObject = {"id": message.id, "role": message.role, "text": message.text}
+    if message.tool_calls:
+        shown["calls"] = [
+            {"tool": call.tool, "input": call.input, "output": call.output or call.error}
+            for call in message.tool_calls
+        ]
+    return shown
+
+
+def _to_contents(
+    uri: str, media_type: str, data: bytes
+) -> types.TextResourceContents | types.BlobResourceContents:
+    if media_type.startswith("text/") or media_type == "application/json":
+        try:
+            text = data.decode()
+            return types.TextResourceContents(uri=uri, mime_type=media_type, text=text)
+        except UnicodeDecodeError:
+            pass
+    blob = base64.b64encode(data).decode()
+    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=blob)
+
+
+def _read_values(schema: JsonObject, given: dict[str, str]) -> JsonObject:
+    """Return texts, which is all that prompts take, as what the parameters are."""
+    fields = schema.get("properties", {})
+    values: JsonObject = {}
+    for name, text in given.items():
+        kind = fields.get(name, {}).get("type") if isinstance(fields, dict) else None
+        values[name] = text
+        if kind in ("integer", "number", "boolean", "array", "object"):
+            try:
+                values[name] = msgspec.json.decode(text)
+            except msgspec.MsgspecError:
+                values[name] = [one.strip() for one in text.split(",")] if kind == "array" else text
+    return values
+
+
+__all__ = ["AGENT_PREFIX", "McpOffer"]

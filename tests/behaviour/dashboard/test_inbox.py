@@ -1,0 +1,174 @@
+"""Approvals: answered by mouse, by keys, on a phone; while the server is cut off or restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from browser import Visitor, make_key, open_browser, visit
+from demo import ask_agent, make_agents
+from playwright.async_api import Browser, expect
+from served import Running, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+
+
+async def status_of(server: Running, run_id: str) -> str:
+    """Wait until a run has ended; returns how."""
+    _, found = await server.ask("GET", f"/v1/runs/{run_id}/result?raise_on_failure=false")
+    return str(found["status"])
+
+
+async def deploy(server: Running, word: str) -> dict[str, str]:
+    """Let an agent ask for consent."""
+    found: dict[str, str] = await ask_agent(server, f"deploy {word}")
+    assert found["status"] == "parked"
+    return found
+
+
+async def choose(visitor: Visitor, word: str) -> None:
+    """Go with `j` to the card of a run."""
+    for _ in range(40):
+        await visitor.page.keyboard.press("j")
+        if word in await visitor.page.locator(".ask.chosen").inner_text():
+            return
+    raise AssertionError(word)
+
+
+async def test_inbox_shows_command_diff_and_the_rule_that_always_writes(owner: Visitor) -> None:
+    await owner.open("/approvals")
+    text = await owner.text()
+    assert "deploy * allow" in text
+    assert "-The checkout is slow." in text and "+The checkout is fast again." in text
+    assert "eu-west" in text
+
+
+async def test_new_request_appears_by_itself_and_is_approved_by_keys(world, owner) -> None:
+    await owner.open("/approvals")
+    await expect(owner.page.locator("#live-word")).to_have_text("live")
+    run = await deploy(world.server, "by-keys")
+    await expect(owner.page.locator(".ask", has_text="by-keys")).to_be_visible()
+    assert (await owner.page.title()).startswith("(")
+    await choose(owner, "by-keys")
+    await owner.page.keyboard.press("a")
+    await expect(owner.page.get_by_role("status")).to_contain_text("Approved")
+    assert await status_of(world.server, run["run_id"]) == "completed"
+
+
+async def test_denial_tells_the_reason(world, owner: Visitor) -> None:
+    run = await deploy(world.server, "to-deny")
+    await owner.open("/approvals")
+    await choose(owner, "to-deny")
+    await owner.page.keyboard.press("d")
+    await owner.page.keyboard.type("not on a Friday")
+    await owner.page.keyboard.press("Enter")
+    await expect(owner.page.get_by_role("status")).to_contain_text("Denied")
+    assert await status_of(world.server, run["run_id"]) == "completed"
+    await owner.open(f"/runs/{run['run_id']}")
+    await owner.page.locator("details.call summary").click()
+    await expect(owner.page.locator("details.call")).to_contain_text("not on a Friday")
+
+
+async def test_edited_arguments_are_what_happens(world, owner: Visitor) -> None:
+    run = await deploy(world.server, "to-edit")
+    await owner.open("/approvals")
+    await choose(owner, "to-edit")
+    await owner.page.keyboard.press("e")
+    card = owner.page.locator(".ask", has_text="to-edit")
+    await card.locator("textarea").fill('{"service": "search", "version": "9"}')
+    await card.get_by_role("button", name="Approve with these").click()
+    await expect(owner.page.get_by_role("status")).to_contain_text("Approved")
+    assert await status_of(world.server, run["run_id"]) == "completed"
+    await owner.open(f"/runs/{run['run_id']}")
+    await owner.page.locator("details.call summary").click()
+    await expect(owner.page.locator("details.call")).to_contain_text("search 9 is live")
+
+
+async def test_always_writes_the_rule_that_was_shown(world, owner: Visitor) -> None:
+    run = await deploy(world.server, "for-always")
+    await owner.open("/approvals")
+    card = owner.page.locator(".ask", has_text="for-always")
+    await card.get_by_role("button", name="Always").click()
+    await expect(owner.page.get_by_role("status")).to_contain_text("rule was written")
+    _, session = await world.server.ask("GET", f"/v1/sessions/{run['session_id']}")
+    assert [rule["permission"] for rule in session["permission"]] == ["deploy"]
+
+
+async def test_question_is_answered_by_an_option_on_a_phone(world, browser: Browser) -> None:
+    run = await ask_agent(world.server, "ask me on the phone", "writer")
+    async with visit(world.server, browser, **PHONE) as visitor:
+        await visitor.log_in(world.server.token)
+        await visitor.page.get_by_role("button", name="Menu").tap()
+        await visitor.page.get_by_role("link", name="Approvals").tap()
+        card = visitor.page.locator(".ask", has_text="on the phone")
+        await card.get_by_label("us-east").check()
+        wide = await visitor.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360
+        await visitor.check_accessible("inbox on a phone")
+        await card.get_by_role("button", name="Answer").tap()
+        await expect(visitor.page.get_by_role("status")).to_contain_text("Answered")
+        await visitor.check_unharmed()
+    assert await status_of(world.server, run["run_id"]) == "completed"
+
+
+async def test_viewer_looks_and_cannot_answer(world, browser: Browser) -> None:
+    run = await deploy(world.server, "for-the-viewer")
+    secret = await make_key(world.server, "victor", "viewer")
+    async with visit(world.server, browser) as visitor:
+        await visitor.log_in(secret)
+        await visitor.open("/approvals")
+        assert "for-the-viewer" in await visitor.text()
+        assert await visitor.page.get_by_role("button", name="Approve").count() == 0
+        _, found = await world.server.ask("GET", "/v1/approvals")
+        [asked] = [one for one in found["items"] if one["run_id"] == run["run_id"]]
+        csrf = await visitor.page.get_attribute('meta[name="csrf"]', "content")
+        status = await visitor.page.evaluate(
+            "([address, csrf]) => fetch(address, {method: 'POST', body: new URLSearchParams("
+            "{csrf})}).then(r => r.status)",
+            [f"{world.server.url}/dashboard/approvals/{asked['id']}/approve", csrf],
+        )
+        assert status == 403
+
+
+async def test_other_tenants_do_not_exist(world, browser: Browser) -> None:
+    status, _ = await world.server.ask("POST", "/v1/tenants", {"name": "acme"})
+    assert status == 201
+    secret = await make_key(world.server, "boss", "admin", tenant="acme")
+    async with visit(world.server, browser) as visitor:
+        await visitor.log_in(secret)
+        for path in ("", "/runs", "/approvals"):
+            await visitor.open(path)
+            text = await visitor.text()
+            assert "acme" in text
+            assert "checkout" not in text and "release notes" not in text
+        assert await visitor.open(f"/runs/{world.kept['run']}") == 404
+        await visitor.check_unharmed()
+
+
+async def test_login_and_live_pages_survive_a_restart(tmp_path: Path) -> None:
+    async with open_browser() as browser:
+        async with running(tmp_path, agents=make_agents()) as server:
+            port = int(server.url.rpartition(":")[2])
+            async with visit(server, browser) as visitor:
+                await visitor.log_in(server.token)
+                await visitor.open("/approvals")
+                await expect(visitor.page.locator("#live-word")).to_have_text("live")
+                state = await visitor.context.storage_state()
+        async with running(tmp_path, agents=make_agents(), port=port) as server:
+            async with visit(server, browser, storage_state=state) as visitor:
+                await visitor.open("/approvals")
+                await expect(visitor.page.locator("#live-word")).to_have_text("live")
+                await deploy(server, "after-the-restart")
+                await expect(visitor.page.locator(".ask")).to_have_count(1)
+
+
+async def test_page_whose_stream_is_cut_again_and_again_misses_nothing(world, owner) -> None:
+    await owner.open("/runs?q=cut-")
+    for number in range(3):
+        await expect(owner.page.locator("#live-word")).to_have_text("live")
+        for stream in tuple(world.server.app.streams):
+            stream.drain()
+        await asyncio.gather(ask_agent(world.server, f"health cut-{number}"))
+        await expect(owner.page.locator("tbody tr")).to_have_count(number + 1)
