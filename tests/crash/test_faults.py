@@ -47,7 +47,7 @@ def test_a_disk_with_passing_errors_only_interrupts(tmp_path: Path, first: int) 
     strace, notes = program("strace", "strace"), tmp_path / "notes"
     log = tmp_path / "state" / "journal.db-wal"
     before = (
-        strace, "-D", "-f", "-qq", "-o", os.devnull, "-P", str(log),
+        strace, "-D", "-I", "2", "-f", "-qq", "-o", os.devnull, "-P", str(log),
         "-e", "trace=pwrite64", "-e", f"inject=pwrite64:error=EIO:when={first}..{first + 12}",
     )  # fmt: skip
     told = play("run_again_until_done", str(tmp_path / "state"), before=before, notes=notes)

@@ -219,13 +219,12 @@ class Compactor:
 
         Returns `None` where none can be made of what was read: all has to be.
         """
-        session, plan = conversation.session, _Plan("overflow", CompactionWish())
-        tokens = self._count_all(conversation, await build(session, conversation.messages))
+        plan = _Plan("overflow", CompactionWish())
         recent = compute_room(self._info).recent
         smaller = await self._summarise(conversation, build, recorder, recent, plan)
         if smaller is None:
             return None
-        await self._hooks.after(conversation, smaller[0], plan.reason, (tokens, smaller[1]))
+        await self._hooks.after(conversation, smaller[0], plan.reason, (smaller[2], smaller[1]))
         return msgspec.structs.replace(smaller[0], unread=0)
 
     async def make_more_room(
@@ -298,7 +297,7 @@ class Compactor:
             plan = _Plan(reason, wish, room if is_last else None)
             smaller = await self._summarise(conversation, build, recorder, recent, plan)
             if smaller is not None:
-                conversation, tokens = smaller
+                conversation, tokens, _ = smaller
             attempt += 1
         if conversation is not began:
             await self._hooks.after(began, conversation, reason, (first, tokens))
@@ -360,8 +359,11 @@ class Compactor:
         recorder: CompactionRecorder,
         recent: int,
         plan: _Plan,
-    ) -> tuple[Conversation, int] | None:
-        """Put a summary in the place of the older part; `None` if there is none, or no gain."""
+    ) -> tuple[Conversation, int, int] | None:
+        """Put a summary in the place of the older part; `None` if there is none, or no gain.
+
+        Returns the smaller conversation with its tokens, and those of what it was.
+        """
         kept = after_compaction(conversation.messages)
         older = kept[: self._find_summary_place(kept, recent)]
         is_summary = all(read_compaction(message) is not None for message in older)
@@ -399,7 +401,7 @@ class Compactor:
             best = first
         count = len(older) + conversation.unread
         await self._store(recorder, best.message, count, plan.reason, before, best.after)
-        return best.smaller, best.after
+        return best.smaller, best.after, before
 
     def _select_older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
         """Return what a summary would stand for; nothing if that is a summary already."""

@@ -29,6 +29,7 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
 from holdfast.ids import make_random_token
 from holdfast.journal import Event, Journal, Payload
+from holdfast.policy import APPROVALS, Approval, ApprovalUsed
 from holdfast.sessions import (
     PermissionRule,
     Session,
@@ -96,7 +97,9 @@ async def import_session(
     """Bring in an export with its artifacts; nothing is changed unless all of it is sound.
 
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
-    and directories that were granted elsewhere are not granted here. What holds back stays.
+    directories that were granted elsewhere are not granted here, and a request for consent that was
+    made there counts as used up, answered or not: the call is asked for anew, in the words of this
+    machine. What holds back stays.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -160,7 +163,28 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
             previous=granted_at,
         )
         facts.append(removed)
-    return facts
+    return [*facts, *_list_used_up(events)]
+
+
+def _list_used_up(events: list[Event]) -> list[Payload]:
+    """Return the facts that use up every request for consent but those that were refused.
+
+    Also those that nobody has answered: an export could show a person one call and be sealed to
+    another.
+    """
+    rows: dict[str, Approval] = {}
+    for event in events:
+        if event.kind in APPROVALS.kinds:
+            fact = event.decode()
+            key = APPROVALS.key(event, fact)
+            row = APPROVALS.apply(rows.get(key), event, fact)
+            if row is not None:
+                rows[key] = row
+    return [
+        ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal)
+        for row in rows.values()
+        if not row.is_used and row.status != "denied"
+    ]
 
 
 def _contents(events: list[Event]) -> set[str]:
