@@ -48,7 +48,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import make_id, make_random_token
-from holdfast.journal import SYSTEM_SESSION, Event, Held, Journal, Payload, RowQuery
+from holdfast.journal import SYSTEM_SESSION, Event, HeldSession, Journal, Payload, RowQuery
 
 LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
@@ -488,7 +488,7 @@ class ArtifactStore:
         if recorder is not None and session_id == self.actor.session_id:
             [event] = await recorder.append(fact)
         else:
-            held = None if recorder is None else Held(recorder.session_id, recorder.epoch)
+            held = None if recorder is None else HeldSession(recorder.session_id, recorder.epoch)
             [event] = await self._journal.append(session_id, [fact], held=held)
         return event
 

@@ -25,7 +25,7 @@ from holdfast.journal.envelope import (
 )
 from holdfast.journal.events import EventsRedacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
-from holdfast.journal.store import AppendRequest, Head, Held, LeaseWish, Store
+from holdfast.journal.store import AppendRequest, Head, HeldSession, LeaseWish, Store
 from holdfast.redaction import Redactor
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -83,7 +83,7 @@ class Journal:
         must_be_new: bool = False,
         release: bool = False,
         is_synced: bool = False,
-        held: Held | None = None,
+        held: HeldSession | None = None,
     ) -> tuple[Event, ...]:
         """Add facts to the end of a session and return them as events.
 

@@ -32,7 +32,7 @@ class LeaseWish(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class HeldSession(msgspec.Struct, frozen=True, gc=False):
     """A session that the writer of another chain must still hold: its id, and the epoch."""
 
     session_id: str
@@ -59,7 +59,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     release: bool = False
     is_synced: bool = False
     acquire: LeaseWish | None = None
-    held: Held | None = None
+    held: HeldSession | None = None
 
 
 def check_restored(events: Sequence[Event]) -> str:

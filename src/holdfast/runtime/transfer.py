@@ -32,6 +32,8 @@ from holdfast.journal import Event, Journal, Payload
 from holdfast.policy import APPROVALS, Approval, ApprovalUsed
 from holdfast.sessions import (
     PermissionRule,
+    RunParked,
+    RunWoken,
     Session,
     SessionChanges,
     SessionCreated,
@@ -111,6 +113,8 @@ async def import_session(
         wanted = _contents(events)
         _check_tenant(events, artifacts.actor.tenant)
         further = [] if trusts_rules else list_inert_rights(events)
+        if not trusts_rules and not as_new:
+            further += _list_used_up(events)
         if not wanted and not contents:
             return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:
@@ -163,28 +167,33 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
             previous=granted_at,
         )
         facts.append(removed)
-    return [*facts, *_list_used_up(events)]
+    return facts
 
 
 def _list_used_up(events: list[Event]) -> list[Payload]:
     """Return the facts that use up every request for consent but those that were refused.
 
     Also those that nobody has answered: an export could show a person one call and be sealed to
-    another.
+    another. A run that waits for such an answer is woken, so that it asks anew when it goes on.
     """
     rows: dict[str, Approval] = {}
+    parked: set[str] = set()
     for event in events:
+        if event.kind == RunParked.kind:
+            parked.add(event.expect(RunParked).run_id)
         if event.kind in APPROVALS.kinds:
             fact = event.decode()
             key = APPROVALS.key(event, fact)
             row = APPROVALS.apply(rows.get(key), event, fact)
             if row is not None:
                 rows[key] = row
-    return [
-        ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal)
-        for row in rows.values()
-        if not row.is_used and row.status != "denied"
-    ]
+    found: list[Payload] = []
+    for row in rows.values():
+        if not row.is_used and row.status != "denied":
+            found.append(ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal))
+            if row.status == "open" and row.run_id in parked:
+                found.append(RunWoken(run_id=row.run_id, cause=f"{row.id} was imported"))
+    return found
 
 
 def _contents(events: list[Event]) -> set[str]:

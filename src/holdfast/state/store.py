@@ -21,7 +21,7 @@ from holdfast.journal import (
     NO_ORIGIN,
     Condition,
     Event,
-    Held,
+    HeldSession,
     Journal,
     Origin,
     Payload,
@@ -245,7 +245,7 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
         chain, recorder = scope.chain, self.recorder
         if recorder is not None and recorder.session_id == chain:
             return await recorder.append(*facts, agent_path=origin.agent_path)
-        held = None if recorder is None else Held(recorder.session_id, recorder.epoch)
+        held = None if recorder is None else HeldSession(recorder.session_id, recorder.epoch)
         try:
             return await self.journal.append(chain, facts, origin=origin, held=held)
         except NotFound:

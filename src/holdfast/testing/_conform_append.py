@@ -12,7 +12,7 @@ from holdfast.journal import (
     GENESIS,
     SYSTEM_SESSION,
     AppendRequest,
-    Held,
+    HeldSession,
     hash_chain,
     make_header,
     verify,
@@ -121,7 +121,7 @@ class AppendConformance(StoreSetting):
             await begin(at.store, at.clock, "s2")
             first = await at.store.acquire("s1", "one", 10)
             assert first is not None
-            held = Held("s1", first.epoch)
+            held = HeldSession("s1", first.epoch)
             await at.journal.append("s2", [Note(text="mine")], held=held)
             await at.store.release("s1", first.epoch)
             second = await at.store.acquire("s1", "two", 10)
@@ -133,9 +133,9 @@ class AppendConformance(StoreSetting):
                         name, [Note(text="late")], held=held, must_be_new=is_new
                     )
             with expect_refusal(LeaseLost):
-                await at.journal.append("s2", [Note(text="never")], held=Held("unknown", 1))
+                await at.journal.append("s2", [Note(text="never")], held=HeldSession("unknown", 1))
             assert await at.journal.read_last_seq() == before
-            now = Held("s1", second.epoch)
+            now = HeldSession("s1", second.epoch)
             await at.journal.append("s2", [Note(text="next")], held=now)
 
     async def test_a_new_session_with_an_epoch_leaves_nothing(self, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chain_events
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Held
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, HeldSession
 from holdfast.journal.stores._postgres_connections import (
     Connection,
     Connections,
@@ -423,7 +423,7 @@ class PostgresAppender:
         work.events = chain_events(request.drafts, session_id, end, 0)
         return True
 
-    def _find_overtaken(self, held: Held) -> LeaseLost | None:
+    def _find_overtaken(self, held: HeldSession) -> LeaseLost | None:
         known = self._chains.get(held.session_id)
         current = known.epoch if known is not None else 0
         if known is not None and current == held.epoch:

@@ -23,7 +23,7 @@ from holdfast.errors import (
     StaleWriter,
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chain_events
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, Held, LeaseWish
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, HeldSession, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_leases import LEASE_COLUMNS, SqliteLeases
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, blob
@@ -182,7 +182,7 @@ def read_head(row: tuple[Any, ...], *, is_held: bool = False) -> Head:
     )
 
 
-def check_held(connection: sqlite3.Connection, held: Held) -> None:
+def check_held(connection: sqlite3.Connection, held: HeldSession) -> None:
     """Go on only if a session is held under an epoch; raises LeaseLost."""
     found = connection.execute(
         "SELECT epoch FROM streams WHERE session_id = ?", (held.session_id,)
