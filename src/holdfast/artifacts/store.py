@@ -48,7 +48,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import make_id, make_random_token
-from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, RowQuery
+from holdfast.journal import SYSTEM_SESSION, Event, HeldSession, Journal, Payload, RowQuery
 
 LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
@@ -77,6 +77,16 @@ class ArtifactRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class ArtifactRecorder(Protocol):
     """Where a run's facts go, under its lease; a turn is one."""
+
+    @property
+    def session_id(self) -> str:
+        """The session that it holds."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which it holds it."""
+        ...
 
     async def append(self, *payloads: Payload) -> tuple[Event, ...]:
         """Append facts of the run."""
@@ -471,11 +481,17 @@ class ArtifactStore:
         return best[1], best[2]
 
     async def append(self, session_id: str, fact: Payload) -> Event:
-        """Write a fact: by the run that saves it where there is one, or else by anyone."""
-        if self._recorder is not None and session_id == self.actor.session_id:
-            [event] = await self._recorder.append(fact)
+        """Write a fact: by the run that saves it where there is one, or else by anyone.
+
+        Raises:
+            LeaseLost: that run has lost its session; nothing was written.
+        """
+        recorder = self._recorder
+        if recorder is not None and session_id == self.actor.session_id:
+            [event] = await recorder.append(fact)
         else:
-            [event] = await self._journal.append(session_id, [fact])
+            held = None if recorder is None else HeldSession(recorder.session_id, recorder.epoch)
+            [event] = await self._journal.append(session_id, [fact], held=held)
         return event
 
 

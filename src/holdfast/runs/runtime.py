@@ -328,7 +328,9 @@ def _make_interruption(agent: Agent, run_id: str, error: BaseException) -> RunIn
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
     """Return the messages of one run, in order."""
     session = await sessions.get_session(run.session_id)
-    return [message for message in await sessions.messages.all(session) if message.run_id == run.id]
+    # All that a run says is said after it was put into the queue.
+    since = await sessions.messages.list_since(session, run.queued_at)
+    return [message for message in since if message.run_id == run.id]
 
 
 def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:

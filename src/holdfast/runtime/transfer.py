@@ -29,8 +29,11 @@ from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
 from holdfast.ids import make_random_token
 from holdfast.journal import Event, Journal, Payload
+from holdfast.policy import APPROVALS, Approval, ApprovalUsed
 from holdfast.sessions import (
     PermissionRule,
+    RunParked,
+    RunWoken,
     Session,
     SessionChanges,
     SessionCreated,
@@ -96,7 +99,9 @@ async def import_session(
     """Bring in an export with its artifacts; nothing is changed unless all of it is sound.
 
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
-    and directories that were granted elsewhere are not granted here. What holds back stays.
+    directories that were granted elsewhere are not granted here, and a request for consent that was
+    made there counts as used up, answered or not: the call is asked for anew, in the words of this
+    machine. What holds back stays.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -108,6 +113,8 @@ async def import_session(
         wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
         further = [] if trusts_rules else list_inert_rights(events)
+        if not trusts_rules and not as_new:
+            further += _list_used_up(events)
         if not wanted and not contents:
             return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:
@@ -163,7 +170,33 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
     return facts
 
 
-def _list_contents(events: list[Event]) -> set[str]:
+def _list_used_up(events: list[Event]) -> list[Payload]:
+    """Return the facts that use up every request for consent but those that were refused.
+
+    Also those that nobody has answered: an export could show a person one call and be sealed to
+    another. A run that waits for such an answer is woken, so that it asks anew when it goes on.
+    """
+    rows: dict[str, Approval] = {}
+    parked: set[str] = set()
+    for event in events:
+        if event.kind == RunParked.kind:
+            parked.add(event.expect(RunParked).run_id)
+        if event.kind in APPROVALS.kinds:
+            fact = event.decode()
+            key = APPROVALS.key(event, fact)
+            row = APPROVALS.apply(rows.get(key), event, fact)
+            if row is not None:
+                rows[key] = row
+    found: list[Payload] = []
+    for row in rows.values():
+        if not row.is_used and row.status != "denied":
+            found.append(ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal))
+            if row.status == "open" and row.run_id in parked:
+                found.append(RunWoken(run_id=row.run_id, cause=f"{row.id} was imported"))
+    return found
+
+
+def _contents(events: list[Event]) -> set[str]:
     """Return the digests of the artifacts that events leave."""
     found: dict[str, str] = {}
     for event in events:

@@ -16,7 +16,7 @@ from holdfast.journal import Journal
 from holdfast.state import NO_TAINT, Taint
 from holdfast.tools.events import ToolOutputKept
 from holdfast.tools.labels import LABELS
-from holdfast.tools.recording import Recorder
+from holdfast.tools.recording import LeasedRecorder
 
 if TYPE_CHECKING:
     from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
@@ -51,7 +51,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     opened: OpensStore
     make_actor: Callable[[], ArtifactActor]
     """Says in whose name they are used; made with the first use, which most runs never see."""
-    recorder: Recorder
+    recorder: LeasedRecorder
     journal: Journal
     taint: Taint = NO_TAINT
     call_id: str = ""

@@ -165,7 +165,7 @@ class CallDelegation:
                 return
             after = page[-1].session_seq
         origin = Origin(run_id=context.run_id, agent_path="/".join(context.agent_path))
-        await journal.append(context.session_id, [fact], origin=origin)
+        await journal.append(context.session_id, [fact], origin=origin, epoch=context.fence)
 
 
 def _find_common(
