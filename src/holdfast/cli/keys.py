@@ -95,7 +95,11 @@ def logins(invocation: Invocation, tenant: str) -> None:
     """List the browsers that are logged in."""
     found = _run(invocation, lambda client: client.keys.list_logins(tenant=tenant))
     rows = [
-        {**msgspec.to_builtins(one), "since": _format_date(one.created_at), "until": _format_date(one.expires_at)}
+        {
+            **msgspec.to_builtins(one),
+            "since": _format_date(one.created_at),
+            "until": _format_date(one.expires_at),
+        }
         for one in found
     ]
     emit(rows, columns=["id", "subject", "since", "until"])

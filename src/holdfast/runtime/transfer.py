@@ -196,7 +196,7 @@ def _list_used_up(events: list[Event]) -> list[Payload]:
     return found
 
 
-def _contents(events: list[Event]) -> set[str]:
+def _list_contents(events: list[Event]) -> set[str]:
     """Return the digests of the artifacts that events leave."""
     found: dict[str, str] = {}
     for event in events:
