@@ -109,7 +109,7 @@ async def test_runs_of_a_killed_worker_go_on_in_another_and_no_step_is_repeated(
         run = await client.runs.submit("noter", "", "a")
         await fleet.until_effect("doomed a-1")
         async with asyncio.timeout(PATIENCE_S):
-            while not (found := await client.workers.list()):
+            while not (found := await client.workers.list()):  # noqa: ASYNC110 - a row of a worker
                 await asyncio.sleep(0.02)
         [status] = found
         assert (status.name, status.sessions) == ("doomed", (run.session_id,))

@@ -59,7 +59,7 @@ class WatchedHandler:
 async def _find_worker(dispatcher: Dispatcher) -> WorkerStatus:
     """Return the one worker; it may begin before it has said who it is."""
     async with asyncio.timeout(PATIENCE_S):
-        while not (found := await dispatcher.list_workers()):
+        while not (found := await dispatcher.list_workers()):  # noqa: ASYNC110 - a row of a worker
             await asyncio.sleep(0.02)
     [status] = found
     return status
