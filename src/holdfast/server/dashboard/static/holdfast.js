@@ -148,9 +148,9 @@
   // --- keys: j and k go through what waits, a, d and e answer it ------------------------------
   // The chosen one is known by its id: when others come and go, a key never answers another one.
   let chosen = "";
-  const asks = () => all(".ask");
+  const asks = () => all("section.ask");
   const find = () => asks().find((ask) => ask.id === chosen);
-  const mark = () => asks().forEach((ask) => ask.classList.toggle("chosen", ask.id === chosen));
+  const mark = () => asks().forEach((ask) => ask.classList.toggle("chosen", Boolean(chosen) && ask.id === chosen));
   let place = -1;
   function move(step) {
     const list = asks();
