@@ -10,6 +10,7 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from holdfast.client.addresses import check_address, choose_api_key
 from holdfast.client.channel import LocalChannel
 from holdfast.client.local_token import find_token, make_token
 from holdfast.client.surface import ClientSurface
@@ -129,6 +130,8 @@ __all__ = [
     "AsyncClient",
     "ClientSurface",
     "LocalChannel",
+    "check_address",
+    "choose_api_key",
     "find_token",
     "make_token",
     "one_place",
