@@ -64,7 +64,7 @@ class AsyncClient(ClientSurface[Async]):
             ConfigError: the settings are wrong; all mistakes are named.
         """
         runtime, channel = open_channel(
-            one_place(base_dir, storage_path),
+            choose_place(base_dir, storage_path),
             settings=settings,
             redactor=redactor,
             tenant=tenant,
@@ -92,7 +92,7 @@ class AsyncClient(ClientSurface[Async]):
         await self._runtime.close()
 
 
-def one_place(
+def choose_place(
     base_dir: str | os.PathLike[str] | None, storage_path: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str] | None:
     """Return the place that was named; raises UsageError if two were."""
@@ -134,6 +134,6 @@ __all__ = [
     "choose_api_key",
     "find_token",
     "make_token",
-    "one_place",
+    "choose_place",
     "open_channel",
 ]

@@ -86,7 +86,7 @@ class RemoteChannel:
         is_raising = _wants_failure(operation, kwargs)
         asked = ask(operation, args, kwargs)
         if ROUTES[operation.name].media_type:
-            async for line in self._lines(asked):
+            async for line in self._read_lines(asked):
                 yield line  # type: ignore[misc]
             return
         follower = _Follower(self, operation, asked)
@@ -126,9 +126,9 @@ class RemoteChannel:
                 return None
             raise
 
-    async def _lines(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+    async def _read_lines(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a download; a part of one never passes for the whole."""
-        async with self._translated(), self.request(asked) as response:
+        async with self._translate_errors(), self.request(asked) as response:
             if response.status >= 400:
                 raise read_problem(response.status, await response.read())
             rest = b""
@@ -176,7 +176,7 @@ class RemoteChannel:
         deadline, pause = loop.time() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                async with self._translated():
+                async with self._translate_errors():
                     return await once()
             except HoldfastError as error:
                 if error.code not in _ASKED_AGAIN:
@@ -187,7 +187,7 @@ class RemoteChannel:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @contextlib.asynccontextmanager
-    async def _translated(self) -> AsyncGenerator[None, None]:
+    async def _translate_errors(self) -> AsyncGenerator[None, None]:
         try:
             yield
         except (*_GONE, TimeoutError) as error:

@@ -149,7 +149,7 @@ class Crew:
                 raise
             seconds = self._clock.monotonic() - began
             error = HoldfastError(detail=f"It did not end within {state.limits.agent_wall_s:g} s.")
-            spent = await self._spent_by(session, run_id, seconds)
+            spent = await self._compute_spent(session, run_id, seconds)
             return Worked(status="ran out of time", result=None, spent=spent, error=error.to_dict())
         finally:
             self._busy -= 1
@@ -162,7 +162,7 @@ class Crew:
             error_facts = HoldfastError(detail=str(reason)).to_dict()
         return Worked(status=result.status, result=result, spent=spent, error=dict(error_facts))
 
-    async def _spent_by(self, session: Session, run_id: str, seconds: float) -> Spent:
+    async def _compute_spent(self, session: Session, run_id: str, seconds: float) -> Spent:
         """Return what a run took that gave no result."""
         current = await self._sessions.get_session(session.id)
         said = [m for m in await self._sessions.messages.all(current) if m.run_id == run_id]
