@@ -15,10 +15,12 @@ from typing import TypeAlias
 
 from holdfast.errors import UsageError
 from holdfast.globs import FLAGS, glob_source
-from holdfast.policy.hosts import BadHost, normalize_host, render_host_source
+from holdfast.policy.hosts import BadHost, normalize_host, render_host_source, split_port
 
 LONGEST_PATTERN = 1_000
 EVERYTHING = frozenset({"*", "**"})
+USUAL_PORT = "443"
+"""The port of a host that is named without one, as a target."""
 SEPARATORS = {"path": "/", "host": "."}
 """What parts the words of a target; a space unless said otherwise."""
 
@@ -109,7 +111,7 @@ def render_target_source(pattern: str, kind: str) -> str:
         return _render_path_source(pattern)
     if kind == "host":
         try:
-            return render_host_source(pattern)
+            return _render_ported_source(pattern)
         except BadHost as error:
             raise UsageError(detail=f"The host pattern {pattern!r}: {error}.") from error
     if kind == "command":
@@ -118,6 +120,17 @@ def render_target_source(pattern: str, kind: str) -> str:
         # `git status *` covers `git status` as well, whatever its arguments.
         return f"{render_wildcard_source(pattern[:-2])}(?: .*)?"
     return render_wildcard_source(pattern)
+
+
+def _render_ported_source(pattern: str) -> str:
+    """A host alone, and `host:*`, mean every port; `host:8080` means that one."""
+    host, port = split_port(pattern)
+    source = render_host_source(host)
+    if port in ("", "*"):
+        return rf"{source}(?:\.:[0-9]+)?"
+    if port == USUAL_PORT:
+        return rf"(?!.*\.:){source}"
+    return rf"{source}\.:{port}"
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -151,7 +164,7 @@ def find_fixed_word(pattern: str, kind: str) -> str:
     is_certain = pattern.isascii() and not ("{" in pattern and kind == "path")
     if not is_certain or not is_readable(pattern, kind) or _choose_flags(kind) & re.IGNORECASE:
         return ""
-    text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
+    text = split_port(pattern.lower())[0] if kind == "host" else pattern.removeprefix("./")
     text = _fold_append(text) if kind == "command" else text
     words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
     return max((word for word in words if not _SPECIAL & set(word)), key=len, default="")
@@ -199,9 +212,12 @@ def clean_target(target: str, kind: str) -> str:
         return target
     if kind == "host":
         try:
-            return normalize_host(target)
+            host, port = split_port(target)
+            name = normalize_host(host)
         except BadHost:
             return f"?{target}"
+        # The port is a word of its own that no name can have, so that words can be looked up.
+        return name if port in ("", USUAL_PORT) else f"{name}.:{port}"
     return _fold_append(target) if kind == "command" else target
 
 

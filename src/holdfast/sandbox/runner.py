@@ -214,8 +214,9 @@ class SandboxRunner:
         it.
 
         It starts at the top of the workspace, inside the profile, with its limits but that of
-        time. `line_bytes` is the longest line of it that can be read. `environment` holds values
-        of our own making, which are not checked as those of the options are.
+        time; one that exceeds a total is ended, and its last complaint says so. `line_bytes` is
+        the longest line of it that can be read. `environment` holds values of our own making,
+        which are not checked as those of the options are.
 
         Raises:
             SandboxFailed: it cannot be confined here, so it was not started.
@@ -230,7 +231,12 @@ class SandboxRunner:
             raise
         job = self._encode_job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
-            launcher, job, level_name=self._pool.level_name, line_bytes=line_bytes, on_end=on_end
+            launcher,
+            job,
+            level_name=self._pool.level_name,
+            line_bytes=line_bytes,
+            limits=self._compute_left(launcher, self._options.limits),
+            on_end=on_end,
         )
 
     async def run_text(
