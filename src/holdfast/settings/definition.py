@@ -584,6 +584,17 @@ class TelemetrySettings(_Section):
     )
 
 
+class PluginSettings(_Section):
+    """Installed packages that may add to Holdfast; a project's file cannot name any."""
+
+    enabled: Lines = Field(
+        default=(),
+        description="Packages whose tools, agents, providers, hooks and webhook sinks are loaded "
+        "at the start, by their names, or `*` for all that offer some. `holdfast plugins list` "
+        "shows what is installed.",
+    )
+
+
 class LogSettings(_Section):
     """What the log says, and how."""
 
@@ -726,6 +737,7 @@ class Settings(_Section):
     log: LogSettings = Field(default_factory=LogSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    plugins: PluginSettings = Field(default_factory=PluginSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property
