@@ -1,42 +1,50 @@
 """Every setting with its default, its meaning and its variable.
 
-This file is the single definition: the loader, `holdfast config view` and the reference
-page `docs/reference/configuration.md` are made from it. A setting is read from the
-variable given with `variable=`, else from `HOLDFAST_<SECTION>__<KEY>`.
+The sections lie beside it (`work`, `records`, `service`). Together they are the single definition:
+the loader, `holdfast config view` and the reference page `docs/reference/configuration.md` are
+made from them. A setting is read from the variable given with `name_variable`, else from
+`HOLDFAST_<SECTION>__<KEY>`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from holdfast.settings.language_servers import LanguageServerTable
 from holdfast.settings.mcp import McpEndpoints
-from holdfast.settings.values import (
-    AnyCase,
-    Directory,
-    Duration,
-    Line,
-    Lines,
-    OptionalCount,
-    OptionalDollars,
-    OptionalDuration,
-    Secret,
-    StoreUrl,
-    Switch,
-    Url,
+from holdfast.settings.records import (
+    ArtifactSettings,
+    MemorySettings,
+    SessionSettings,
+    StateSettings,
+    StorageSettings,
+)
+from holdfast.settings.section import SettingsSection, name_variable
+from holdfast.settings.service import (
+    AuditSettings,
+    LogSettings,
+    RemoteSettings,
+    ServerSettings,
+    TelemetrySettings,
+)
+from holdfast.settings.values import AnyCase, Directory, Line
+from holdfast.settings.work import (
+    ApprovalSettings,
+    BudgetSettings,
+    ModelSettings,
+    NetworkSettings,
+    OrchestrationSettings,
+    PolicySettings,
+    SecretSettings,
+    ToolSettings,
 )
 
 Environment = Annotated[Literal["dev", "staging", "prod"], AnyCase]
-Durability = Annotated[Literal["process", "power"], AnyCase]
-OnBusy = Annotated[Literal["queue", "reject", "interrupt", "steer"], AnyCase]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], AnyCase]
-RememberScope = Annotated[Literal["off", "session", "user", "project"], AnyCase]
-LogFormat = Annotated[Literal["text", "json"], AnyCase]
 
 
+<<<<<<< HEAD
 def _find_named(variable: str) -> dict[str, Any]:
     return {"variable": variable}
 
@@ -683,21 +691,24 @@ class SecretSettings(_Section):
 
 
 class Settings(_Section):
+=======
+class Settings(SettingsSection):
+>>>>>>> main
     """All settings of one process; made by `load_settings`, then frozen."""
 
     env: Environment | None = Field(
         default=None,
         description="Overlay to read: `holdfast.<env>.toml` beside the project file.",
-        json_schema_extra=_find_named("HOLDFAST_ENV"),
+        json_schema_extra=name_variable("HOLDFAST_ENV"),
     )
     workspace: Directory = Field(
         description="Directory that agents work in; by default the working directory.",
-        json_schema_extra=_find_named("AGENT_WORKSPACE"),
+        json_schema_extra=name_variable("AGENT_WORKSPACE"),
     )
     user_dir: Directory = Field(
         description="Directory of your own `skills` and `agents`; by default "
         "`$XDG_CONFIG_HOME/holdfast` or `~/.config/holdfast`.",
-        json_schema_extra=_find_named("HOLDFAST_USER_DIR"),
+        json_schema_extra=name_variable("HOLDFAST_USER_DIR"),
     )
     home_dir: Directory | None = Field(
         default=None,
@@ -712,7 +723,7 @@ class Settings(_Section):
     default_agent: Line = Field(
         default="build",
         description="Agent that works where neither a request nor its session names one.",
-        json_schema_extra=_find_named("AGENT_DEFAULT"),
+        json_schema_extra=name_variable("AGENT_DEFAULT"),
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     storage: StorageSettings
