@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,6 +13,7 @@ from holdfast.agents.builtin import list_builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
 from holdfast.agents.files import AgentFiles, FoundAgents
 from holdfast.errors import AlreadyExists, ConfigError, NotFound, UsageError
+from holdfast.hooks import select_points
 from holdfast.journal import (
     SYSTEM_SESSION,
     Event,
@@ -194,16 +195,18 @@ class AgentRegistry:
         self._living.pop(key, None)
         return True
 
-    def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Agent, ...]:
+    def load_entry_points(
+        self, group: str = ENTRY_POINT_GROUP, *, packages: Collection[str] | None = None
+    ) -> tuple[Agent, ...]:
         """Import the agents that installed packages offer; only when asked.
 
-        An entry point names an Agent, or an iterable of agents.
+        An entry point names an Agent, or an iterable of agents. With `packages`, only theirs.
 
         Raises:
             UsageError: an entry point holds something else, or cannot be imported.
         """
         loaded: list[Agent] = []
-        points = importlib.metadata.entry_points(group=group)
+        points = select_points(importlib.metadata.entry_points(group=group), packages)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
             try:
                 value: object = point.load()

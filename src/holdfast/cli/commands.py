@@ -42,6 +42,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "init": ("holdfast.cli.init", "Begin a project: config, policies, agents, a skill."),
     "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
     "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
+    "plugins": (
+        "holdfast.cli.plugins",
+        "List or show what installed packages add, and what it may do.",
+    ),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",

@@ -48,6 +48,7 @@ from holdfast.runtime.log_lines import LogLines
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
+from holdfast.runtime.plugin_service import PluginService
 from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
@@ -266,7 +267,8 @@ class Runtime:
             writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
-        self.models = ModelService(settings, self.base_dir)
+        self.plugins = PluginService(settings.plugins.enabled)
+        self.models = ModelService(settings, self.base_dir, self.plugins)
         self.hooks = HookService(
             settings, self.journal, trust, self.load_policies_once, self.processes
         )
@@ -424,6 +426,7 @@ class Runtime:
             base_dir=self.base_dir,
             tenant=self.tenant,
             networks=self.settings.server.webhook_networks,
+            sinks=self.plugins.sinks,
         )
 
     def _make_context_builder(self) -> ContextBuilder:
@@ -465,6 +468,8 @@ class Runtime:
                         # First, so that what cannot be reported to is said before any work.
                         if self._end_reports is None:
                             self._end_reports = await asyncio.to_thread(self._report_errors)
+                    if self.plugins.enabled:
+                        await asyncio.to_thread(self.plugins.load, self)
                     await self.journal.open()
                     self._is_open = True
                     self.anchors.begin()

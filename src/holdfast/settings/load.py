@@ -69,6 +69,7 @@ _NOT_FOR_PROJECTS: Final = {
             *(f"jwt.{field}" for field in JwtSettings.model_fields),
         )
     },
+    "plugins.enabled": "have code of installed packages loaded",
     "artifacts.url": "say where artifacts are kept",
     "artifacts.endpoint_url": "say where artifacts are kept",
     # What lies there counts as the user's own, which needs no trust.

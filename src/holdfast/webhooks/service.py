@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, get_args
+from types import MappingProxyType
+from typing import Final, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -64,6 +65,10 @@ _MOST: Final = 100
 _RANDOM = random.SystemRandom()
 
 
+WebhookSink: TypeAlias = Callable[[str, bytes, Mapping[str, str]], Awaitable[None]]
+"""Takes a message: the webhook's address, the JSON, and the headers with its id and signature."""
+
+
 class CreatedWebhook(msgspec.Struct, frozen=True, kw_only=True):
     """A new webhook with the secret that its messages are signed with, shown this once."""
 
@@ -88,8 +93,13 @@ class WebhookService:
         base_dir: Path,
         tenant: str,
         networks: Sequence[str] = (),
+        sinks: Mapping[str, WebhookSink] = MappingProxyType({}),
     ) -> None:
-        """Tell of what happens in this journal; `networks` that are not public may be told too."""
+        """Tell of what happens in this journal; `networks` that are not public may be told too.
+
+        `sinks` take the messages for addresses of their schemes, instead of HTTP.
+        """
+        self._sinks = sinks
         self._journal: Journal = sessions.journal
         self._sessions = sessions
         self._tenant = tenant
@@ -117,7 +127,8 @@ class WebhookService:
             UsageError: the address or a type cannot be meant, or there are too many.
         """
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        if not (is_http or parts.scheme in self._sinks) or "@" in parts.netloc:
             raise UsageError(detail="A webhook needs an http or https address without credentials.")
         unknown = sorted(set(types) - set(get_args(WebhookType)))
         if unknown:
@@ -126,7 +137,8 @@ class WebhookService:
         if len(await self.list_webhooks()) >= _MOST:
             raise UsageError(detail=f"There are {_MOST} webhooks; remove one first.")
         # Refused now rather than with the first message.
-        await self._make_client(url).check(url)
+        if is_http:
+            await self._make_client(url).check(url)
         webhook_id, secret = make_id("whk"), make_secret(bytes.fromhex(make_random_token(32)))
 
         def keep(kept: _Secrets) -> None:
@@ -418,10 +430,14 @@ class WebhookService:
             {"type": delivery.type, "timestamp": _format_time(delivery.time), "data": delivery.data}
         )
         at = int(self._journal.clock.now())
+        headers = make_headers(secret, delivery.id, at=at, body=body)
+        sink = self._sinks.get(urlsplit(hook.url).scheme)
+        if sink is not None:
+            return await self._hand_over(sink, delivery, hook.url, body, headers)
         request = HttpRequest(
             url=hook.url,
             method="POST",
-            headers=make_headers(secret, delivery.id, at=at, body=body),
+            headers=headers,
             body=body,
             max_bytes=64 * 1024,
             timeout_s=_TIMEOUT_S,
@@ -438,6 +454,25 @@ class WebhookService:
         error_text = f"it answered with {answer.status}"
         await self._note(delivery, status, http_status=answer.status, error=error_text)
         return False
+
+    async def _hand_over(
+        self,
+        sink: WebhookSink,
+        delivery: Delivery,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+    ) -> bool:
+        """Give a message to a plugin; what it raises, or takes too long for, is tried again."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await sink(url, body, headers)
+        except Exception as error:  # noqa: BLE001 - others' code
+            said = f"{type(error).__name__}: {error}"[:500]
+            await self._note(delivery, "pending", error=said)
+            return False
+        await self._note(delivery, "delivered")
+        return True
 
     async def _note(
         self, delivery: Delivery, status: DeliveryStatus, *, http_status: int = 0, error: str = ""
