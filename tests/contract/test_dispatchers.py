@@ -36,8 +36,8 @@ class TestOnPostgres(DispatcherConformance):
             await other.wake("ses_other")
             await dispatcher.wake("ses_own")
             handler = WatchedHandler()
-            async with self.working(dispatcher, handler):
-                await handler.until(lambda taken: bool(taken))
+            async with self.run_worker(dispatcher, handler):
+                await handler.wait_until(lambda taken: bool(taken))
                 assert await other.list_workers() == []
             assert handler.taken == ["ses_own"]
             await other.close()

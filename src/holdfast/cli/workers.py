@@ -35,7 +35,7 @@ def dead() -> None:
 def list_dead(invocation: Invocation) -> None:
     """List the sessions that workers leave alone, oldest first."""
     with open_client(invocation) as client:
-        found = client.workers.dead()
+        found = client.workers.list_dead()
     columns = ("id", "session_id", "failures", "error", "time")
     emit([msgspec.to_builtins(one) for one in found], columns=columns)
 

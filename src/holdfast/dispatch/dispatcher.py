@@ -16,7 +16,7 @@ WakeHandler: TypeAlias = Callable[[str], Awaitable[Progress]]
 
 
 def _do_nothing() -> None:
-    """Nobody is told."""
+    """No worker is told."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A wake-up that failed too often, or killed too many workers; nobody takes it any more."""
+    """A wake-up that failed too often, or killed too many workers; no worker takes it any more."""
 
     id: int
     session_id: str

@@ -136,7 +136,7 @@ SHARED: Final = frozenset(
         "webhooks.list",
         "webhooks.redeliver",
         "webhooks.remove",
-        "workers.dead",
+        "workers.list_dead",
         "workers.list",
         "workers.retry",
         "workflows.list",

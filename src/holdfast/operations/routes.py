@@ -229,7 +229,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "runs.wait": HttpRoute("GET", f"{_R}/wait"),
     "workers.run": HttpRoute("POST", "/v1/workers/run", 204),
     "workers.list": HttpRoute("GET", "/v1/workers"),
-    "workers.dead": HttpRoute("GET", "/v1/workers/dead"),
+    "workers.list_dead": HttpRoute("GET", "/v1/workers/dead"),
     "workers.retry": HttpRoute("POST", "/v1/workers/dead/{letter_id}/retry"),
     "triggers.add": HttpRoute("POST", "/v1/triggers", 201),
     "triggers.list": HttpRoute("GET", "/v1/triggers"),

@@ -30,7 +30,7 @@ async def run(
 
     Told to stop, it lets work go on for `grace_s` (by default `server.grace_s`), then leaves it to
     other workers. A wake-up that failed `most_failures` times, or killed so many workers, is
-    given up: see `workers.dead`.
+    given up: see `workers.list_dead`.
 
     Raises:
         UsageError: a number is out of range; nothing was begun.
@@ -57,7 +57,7 @@ async def list_(runtime: Runtime, caller: Caller, /) -> list[WorkerStatus]:
 
 
 @operation("storage:read")
-async def dead(runtime: Runtime, caller: Caller, /) -> list[DeadLetter]:
+async def list_dead(runtime: Runtime, caller: Caller, /) -> list[DeadLetter]:
     """Return the wake-ups that were given up, oldest first."""
     return await runtime.workers.list_dead()
 

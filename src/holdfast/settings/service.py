@@ -236,6 +236,17 @@ class TelemetrySettings(SettingsSection):
     )
 
 
+class PluginSettings(SettingsSection):
+    """Installed packages that may add to Holdfast; a project's file cannot name any."""
+
+    enabled: Lines = Field(
+        default=(),
+        description="Packages whose tools, agents, providers, hooks and webhook sinks are loaded "
+        "at the start, by their names, or `*` for all that offer some. `holdfast plugins list` "
+        "shows what is installed.",
+    )
+
+
 class LogSettings(SettingsSection):
     """What the log says, and how."""
 

@@ -50,7 +50,7 @@ class WatchedHandler:
         finally:
             self.running.discard(session_id)
 
-    async def until(self, is_so: Callable[[list[str]], bool]) -> None:
+    async def wait_until(self, is_so: Callable[[list[str]], bool]) -> None:
         """Wait for what was taken."""
         async with asyncio.timeout(PATIENCE_S), self.news:
             await self.news.wait_for(lambda: is_so(self.taken))
@@ -83,7 +83,7 @@ class DispatcherConformance:
             await dispatcher.close()
 
     @contextlib.asynccontextmanager
-    async def working(
+    async def run_worker(
         self, dispatcher: Dispatcher, handler: WakeHandler, options: WorkerOptions | None = None
     ) -> AsyncIterator[asyncio.Event]:
         """Have a worker for a while; it ends by being told to."""
@@ -101,9 +101,9 @@ class DispatcherConformance:
         """A session that is woken is worked on."""
         async with self.opened() as dispatcher:
             handler = WatchedHandler()
-            async with self.working(dispatcher, handler):
+            async with self.run_worker(dispatcher, handler):
                 await dispatcher.wake("ses_a")
-                await handler.until(lambda taken: taken == ["ses_a"])
+                await handler.wait_until(lambda taken: taken == ["ses_a"])
 
     async def test_what_was_woken_before_a_worker_came_waits_for_it(self) -> None:
         """What was woken before a worker came waits for it."""
@@ -111,8 +111,8 @@ class DispatcherConformance:
             await dispatcher.wake("ses_a")
             await dispatcher.wake("ses_b")
             handler = WatchedHandler()
-            async with self.working(dispatcher, handler):
-                await handler.until(lambda taken: sorted(taken) == ["ses_a", "ses_b"])
+            async with self.run_worker(dispatcher, handler):
+                await handler.wait_until(lambda taken: sorted(taken) == ["ses_a", "ses_b"])
 
     async def test_wakeups_of_one_session_that_wait_are_one(self) -> None:
         """Wakeups of one session that wait are one."""
@@ -120,10 +120,10 @@ class DispatcherConformance:
             for _ in range(5):
                 await dispatcher.wake("ses_a")
             handler = WatchedHandler()
-            async with self.working(dispatcher, handler):
-                await handler.until(lambda taken: "ses_a" in taken)
+            async with self.run_worker(dispatcher, handler):
+                await handler.wait_until(lambda taken: "ses_a" in taken)
                 await dispatcher.wake("ses_b")
-                await handler.until(lambda taken: "ses_b" in taken)
+                await handler.wait_until(lambda taken: "ses_b" in taken)
             assert handler.taken == ["ses_a", "ses_b"]
 
     async def test_a_wakeup_during_the_work_is_not_lost(self) -> None:
@@ -132,12 +132,12 @@ class DispatcherConformance:
             handler = WatchedHandler()
             handler.may_go_on.clear()
             options = WorkerOptions(name="one", concurrency=1, grace_s=5)
-            async with self.working(dispatcher, handler, options):
+            async with self.run_worker(dispatcher, handler, options):
                 await dispatcher.wake("ses_a")
-                await handler.until(lambda taken: taken == ["ses_a"])
+                await handler.wait_until(lambda taken: taken == ["ses_a"])
                 await dispatcher.wake("ses_a")
                 handler.may_go_on.set()
-                await handler.until(lambda taken: taken == ["ses_a", "ses_a"])
+                await handler.wait_until(lambda taken: taken == ["ses_a", "ses_a"])
 
     async def test_not_more_sessions_are_worked_on_than_allowed(self) -> None:
         """Not more sessions are worked on than allowed."""
@@ -148,21 +148,21 @@ class DispatcherConformance:
             for name in names:
                 await dispatcher.wake(name)
             options = WorkerOptions(name="one", concurrency=2, grace_s=5)
-            async with self.working(dispatcher, handler, options):
-                await handler.until(lambda taken: len(taken) == 2)
+            async with self.run_worker(dispatcher, handler, options):
+                await handler.wait_until(lambda taken: len(taken) == 2)
                 status = await _find_worker(dispatcher)
                 assert sorted(status.sessions) == sorted(handler.taken)
                 handler.may_go_on.set()
-                await handler.until(lambda taken: sorted(taken) == names)
+                await handler.wait_until(lambda taken: sorted(taken) == names)
             assert handler.most_at_once == 2
 
     async def test_a_session_that_others_hold_is_asked_for_again(self) -> None:
         """A session that others hold is asked for again."""
         async with self.opened() as dispatcher:
             handler = WatchedHandler(lambda session, count: "later" if count < 3 else "done")
-            async with self.working(dispatcher, handler):
+            async with self.run_worker(dispatcher, handler):
                 await dispatcher.wake("ses_a")
-                await handler.until(lambda taken: len(taken) == 3)
+                await handler.wait_until(lambda taken: len(taken) == 3)
             assert await dispatcher.list_dead() == []
 
     async def test_a_delayed_wakeup_comes_after_one_that_is_not(self) -> None:
@@ -171,8 +171,8 @@ class DispatcherConformance:
             await dispatcher.wake("ses_late", delay_s=1.0)
             await dispatcher.wake("ses_now")
             handler = WatchedHandler()
-            async with self.working(dispatcher, handler):
-                await handler.until(lambda taken: taken == ["ses_now", "ses_late"])
+            async with self.run_worker(dispatcher, handler):
+                await handler.wait_until(lambda taken: taken == ["ses_now", "ses_late"])
 
     async def test_what_fails_too_often_becomes_a_dead_letter_and_can_be_tried_again(self) -> None:
         """What fails too often becomes a dead letter and can be tried again."""
@@ -185,11 +185,11 @@ class DispatcherConformance:
         async with self.opened() as dispatcher:
             handler = WatchedHandler(fail)
             options = WorkerOptions(name="one", most_failures=3, retry_s=0.01, grace_s=5)
-            async with self.working(dispatcher, handler, options):
+            async with self.run_worker(dispatcher, handler, options):
                 await dispatcher.wake("ses_bad")
-                await handler.until(lambda taken: taken.count("ses_bad") == 3)
+                await handler.wait_until(lambda taken: taken.count("ses_bad") == 3)
                 await dispatcher.wake("ses_good")
-                await handler.until(lambda taken: "ses_good" in taken)
+                await handler.wait_until(lambda taken: "ses_good" in taken)
             [letter] = await dispatcher.list_dead()
             assert (letter.session_id, letter.failures) == ("ses_bad", 3)
             assert letter.error == UsageError.code
@@ -197,8 +197,8 @@ class DispatcherConformance:
             assert await dispatcher.list_dead() == []
             with pytest.raises(NotFound):
                 await dispatcher.retry_dead(letter.id)
-            async with self.working(dispatcher, handler, options):
-                await handler.until(lambda taken: taken.count("ses_bad") == 4)
+            async with self.run_worker(dispatcher, handler, options):
+                await handler.wait_until(lambda taken: taken.count("ses_bad") == 4)
 
     async def test_a_worker_that_leaves_hands_over_what_has_not_ended(self) -> None:
         """A worker that leaves hands over what has not ended."""
@@ -209,13 +209,13 @@ class DispatcherConformance:
             options = WorkerOptions(
                 name="one", grace_s=0.1, on_leaving=lambda: left.append("leaving")
             )
-            async with self.working(dispatcher, first, options):
+            async with self.run_worker(dispatcher, first, options):
                 await dispatcher.wake("ses_a")
-                await first.until(lambda taken: taken == ["ses_a"])
+                await first.wait_until(lambda taken: taken == ["ses_a"])
             assert left == ["leaving"]
             assert await dispatcher.list_workers() == []
-            async with self.working(dispatcher, second):
-                await second.until(lambda taken: taken == ["ses_a"])
+            async with self.run_worker(dispatcher, second):
+                await second.wait_until(lambda taken: taken == ["ses_a"])
 
     async def test_workers_are_listed_while_they_live(self) -> None:
         """Workers are listed while they live."""
@@ -224,9 +224,9 @@ class DispatcherConformance:
             handler = WatchedHandler()
             handler.may_go_on.clear()
             options = WorkerOptions(name="blue", concurrency=3, grace_s=5)
-            async with self.working(dispatcher, handler, options):
+            async with self.run_worker(dispatcher, handler, options):
                 await dispatcher.wake("ses_a")
-                await handler.until(lambda taken: taken == ["ses_a"])
+                await handler.wait_until(lambda taken: taken == ["ses_a"])
                 status = await _find_worker(dispatcher)
                 assert (status.name, status.concurrency) == ("blue", 3)
                 assert status.sessions == ("ses_a",)

@@ -10,5 +10,5 @@ class WorkerNamespace(Surface[Mode]):
 
     run = workers.run
     list = workers.list_
-    dead = workers.dead
+    list_dead = workers.list_dead
     retry = workers.retry
