@@ -32,7 +32,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "dashboard": ("holdfast.cli.dashboard", "Open the dashboard, logged in."),
     "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
-    "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "doctor": (
+        "holdfast.cli.doctor",
+        "Check what works on this machine, or with `--server URL` on that server.",
+    ),
     "hooks": (
         "holdfast.cli.hooks",
         "List or trust programs that are asked when something happens.",
@@ -40,7 +43,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
     "init": ("holdfast.cli.init", "Begin a project: config, policies, agents, a skill."),
-    "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
+    "keys": (
+        "holdfast.cli.keys",
+        "Make, list, rotate or revoke API keys of a server, and log browsers out.",
+    ),
     "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
     "plugins": (
         "holdfast.cli.plugins",

@@ -97,7 +97,7 @@ class ModelService:
                 raise UsageError(detail=f"The plugin of the provider {provider!r} made no model.")
             return ReadyModel(
                 model=made,
-                charge=_report_unknown if made.info.is_llm else _price_free,
+                charge=_report_unknown if made.info.is_llm else _drop_price,
                 notice=f"{name} answers, by a plugin.",
                 was_asked_for=True,
             )
