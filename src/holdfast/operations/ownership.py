@@ -107,6 +107,8 @@ SHARED: Final = frozenset(
         "mcp.forget",
         "mcp.grant",
         "mcp.health",
+        "mcp.prompts",
+        "mcp.resources",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",

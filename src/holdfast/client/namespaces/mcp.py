@@ -14,6 +14,8 @@ class McpNamespace(Surface[Mode]):
     forget = mcp.forget
     grant = mcp.grant
     tools = mcp.tools
+    resources = mcp.resources
+    prompts = mcp.prompts
     accept = mcp.accept
     health = mcp.health
     invoke = mcp.invoke
