@@ -24,7 +24,7 @@ _tenant = click.option("--tenant", default="", metavar="NAME", help="Keys of thi
 
 @click.group("keys", cls=Group)
 def command() -> None:
-    """Make, list, rotate or revoke API keys of a server."""
+    """Make, list, rotate or revoke API keys of a server, and log browsers out."""
 
 
 @command.command("create")
@@ -83,6 +83,32 @@ def revoke(invocation: Invocation, key_id: str, tenant: str) -> None:
         say(f"Revoked the key {ended.id} ({ended.name}).")
     else:
         emit(_row(ended))
+
+
+@command.command("logins")
+@_tenant
+@pass_invocation
+def logins(invocation: Invocation, tenant: str) -> None:
+    """List the browsers that are logged in."""
+    found = _run(invocation, lambda client: client.keys.list_logins(tenant=tenant))
+    rows = [
+        {**msgspec.to_builtins(one), "since": _date(one.created_at), "until": _date(one.expires_at)}
+        for one in found
+    ]
+    emit(rows, columns=["id", "subject", "since", "until"])
+
+
+@command.command("log-out")
+@click.argument("login_id")
+@_tenant
+@pass_invocation
+def log_out(invocation: Invocation, login_id: str, tenant: str) -> None:
+    """Log the browser LOGIN_ID out."""
+    ended = _run(invocation, lambda client: client.keys.end_login(login_id, tenant=tenant))
+    if invocation.is_text:
+        say(f"Logged {ended.subject} out of {ended.id}.")
+    else:
+        emit(msgspec.to_builtins(ended))
 
 
 def _show_secret(invocation: Invocation, made: CreatedKey) -> None:

@@ -1,4 +1,4 @@
-"""The control plane of a state directory: keys and tenants, which all its runtimes share."""
+"""The control plane of a state directory: keys, logins and tenants; all its runtimes share it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.identity.keys import KeyService
+from holdfast.identity.logins import LoginService
 from holdfast.identity.stores.sqlite import SqliteControlStore
 from holdfast.identity.tenants import TenantService
 
@@ -17,13 +18,14 @@ WORKSPACES_FOLDER: Final = "workspaces"
 
 
 class ControlPlane:
-    """Keys and tenants of one state directory; its file is opened with the first question."""
+    """Keys, logins and tenants of one state directory; opened with the first question."""
 
     def __init__(self, directory: Path, *, operator: str, clock: Clock = SYSTEM) -> None:
         """Keep them in this directory, which is that of the tenant `operator`."""
         self.directory = directory
         self.store = SqliteControlStore(directory / CONTROL_FILE)
         self.keys = KeyService(self.store, clock=clock)
+        self.logins = LoginService(self.store, clock=clock)
         self.tenants = TenantService(self.store, operator=operator, clock=clock)
         self.when_ended: list[Callable[[str], Awaitable[None]]] = []
         """Told of a tenant that is suspended or deleted, before its files go."""

@@ -71,6 +71,7 @@ LEVELS: Final[Mapping[str, int]] = {
     "workflow.step_failed": _WARNING,
     "trigger.fired": _INFO,
     "identity.key_changed": _INFO,
+    "identity.login_ended": _INFO,
     "identity.tenant_changed": _INFO,
     "identity.user_erased": _INFO,
     "session.deleted": _INFO,

@@ -111,7 +111,7 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
 
     Its runs are ended, its sessions removed with their memories, outputs and loop files, its own
     memories and state forgotten, its files deleted, what it was answered and what was told of it
-    to webhooks, its keys removed. What remains is that it happened.
+    to webhooks, its keys and logins removed. What remains is that it happened.
     """
     sessions = 0
     mine = SessionFilter(owner=subject)
@@ -126,6 +126,7 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
     await runtime.idempotency.forget_owner(subject)
     await runtime.webhooks.forget_owner(subject)
     keys = await runtime.control.keys.delete_subject(runtime.tenant, subject)
+    await runtime.control.logins.delete_subject(runtime.tenant, subject)
     digest = hashlib.sha256(f"{runtime.tenant}\n{subject}".encode()).hexdigest()
     erased = UserErased(
         subject_digest=digest,

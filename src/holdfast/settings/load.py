@@ -14,11 +14,12 @@ import msgspec
 from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
-from holdfast.settings.definition import JwtSettings, Settings
+from holdfast.settings.definition import Settings
 from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import CONFIG_VARIABLE, list_keys, list_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
+from holdfast.settings.service import JwtSettings
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
 
