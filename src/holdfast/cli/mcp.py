@@ -97,7 +97,7 @@ def tools(invocation: Invocation, name: str) -> None:
 def resources(invocation: Invocation, name: str) -> None:
     """List what can be read from the server NAME; `mcp invoke NAME read_resource` reads one."""
     with open_client(invocation) as client:
-        found = client.mcp.resources(name)
+        found = client.mcp.list_resources(name)
     emit([_simplify(one) for one in found], columns=["uri", "name", "media_type", "is_template"])
 
 
@@ -107,7 +107,7 @@ def resources(invocation: Invocation, name: str) -> None:
 def prompts(invocation: Invocation, name: str) -> None:
     """List the prompts of the server NAME; `mcp invoke NAME get_prompt` fills one in."""
     with open_client(invocation) as client:
-        found = client.mcp.prompts(name)
+        found = client.mcp.list_prompts(name)
     emit([_simplify(one) for one in found], columns=["name", "description", "arguments"])
 
 

@@ -91,7 +91,9 @@ async def tools(
 
 
 @operation("mcp:read")
-async def resources(runtime: Runtime, caller: Caller, /, endpoint: str) -> list[OfferedResource]:
+async def list_resources(
+    runtime: Runtime, caller: Caller, /, endpoint: str
+) -> list[OfferedResource]:
     """Return what can be read from an MCP server; `invoke` with `read_resource` reads one.
 
     Raises:
@@ -103,7 +105,7 @@ async def resources(runtime: Runtime, caller: Caller, /, endpoint: str) -> list[
 
 
 @operation("mcp:read")
-async def prompts(runtime: Runtime, caller: Caller, /, endpoint: str) -> list[OfferedPrompt]:
+async def list_prompts(runtime: Runtime, caller: Caller, /, endpoint: str) -> list[OfferedPrompt]:
     """Return the prompts of an MCP server; `invoke` with `get_prompt` fills one in.
 
     Raises:

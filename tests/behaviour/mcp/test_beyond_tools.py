@@ -54,7 +54,7 @@ async def elicited(client: AsyncClient) -> list[str]:
 
 async def test_resources_are_listed_and_read_through_the_gate(tmp_path: Path, far: dict[str, Any]):
     async with client_for(tmp_path, far) as client:
-        found = await client.mcp.resources("far")
+        found = await client.mcp.list_resources("far")
         assert [(one.uri, one.is_template) for one in found] == [
             ("notes://today", False),
             ("notes://{day}", True),
@@ -73,7 +73,7 @@ async def test_resources_are_listed_and_read_through_the_gate(tmp_path: Path, fa
 
 async def test_prompts_are_listed_and_filled_in(tmp_path: Path, far: dict[str, Any]):
     async with client_for(tmp_path, far) as client:
-        (prompt,) = await client.mcp.prompts("far")
+        (prompt,) = await client.mcp.list_prompts("far")
         assert (prompt.name, prompt.arguments, prompt.required) == ("greet", ("name",), ("name",))
         wanted = {"name": "greet", "arguments": {"name": "Ada"}}
         got = await client.mcp.invoke("far", "get_prompt", wanted)
@@ -81,9 +81,10 @@ async def test_prompts_are_listed_and_filled_in(tmp_path: Path, far: dict[str, A
 
 
 async def test_agent_reads_a_resource_that_a_rule_names(tmp_path: Path, far: dict[str, Any]):
+    name = "mcp__far__read_resource"
     answers = [
-        tool_call("mcp__far__read_resource", uri="notes://today"),
-        tool_call("mcp__far__read_resource", uri="notes://monday"),
+        tool_call(name, uri="notes://today"),
+        tool_call(name, uri="notes://monday"),
         "read",
     ]
     async with client_for(tmp_path, far) as client:
@@ -91,7 +92,10 @@ async def test_agent_reads_a_resource_that_a_rule_names(tmp_path: Path, far: dic
         agent = Agent(
             "reader",
             model=FunctionModel(lambda request: answers.pop(0)),
-            permissions={"mcp__far__read_resource": {"far/notes://today": "allow", "*": "deny"}},
+            permission=(
+                {"permission": name, "pattern": "*", "action": "deny"},
+                {"permission": name, "pattern": "far/notes://today", "action": "allow"},
+            ),
         )
         ended = await client.execute_agent(agent, "", "go")
         messages = await client.sessions.messages(ended.session_id)
@@ -101,8 +105,8 @@ async def test_agent_reads_a_resource_that_a_rule_names(tmp_path: Path, far: dic
 
 async def test_server_without_resources_adds_no_tools(tmp_path: Path):
     async with client_for(tmp_path, rude()) as client:
-        assert await client.mcp.resources("rude") == []
-        assert await client.mcp.prompts("rude") == []
+        assert await client.mcp.list_resources("rude") == []
+        assert await client.mcp.list_prompts("rude") == []
         with pytest.raises(McpToolMissing):
             await client.mcp.invoke("rude", "read_resource", {"uri": "a:b"})
 
