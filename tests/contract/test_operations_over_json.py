@@ -45,6 +45,8 @@ NOT_HERE = {
     "mcp.health": "needs a server",
     "mcp.invoke": "needs a server",
     "mcp.tools": "needs a server",
+    "mcp.list_resources": "needs a server",
+    "mcp.list_prompts": "needs a server",
     "mcp.trust": "needs a server",
     "runs.answer_calls": "needs a run that waits for its client: test_openai_face",
     "runs.waiting": "needs a run that waits for its client: test_openai_face",

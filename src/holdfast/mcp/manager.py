@@ -22,6 +22,7 @@ from holdfast.mcp.definitions import LeftOut, RemoteTool
 from holdfast.mcp.events import McpGranted
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
+from holdfast.mcp.readings import OfferedPrompt, OfferedResource
 from holdfast.mcp.results import render_error
 from holdfast.mcp.server import Keeping, Server, Trust, format_where
 from holdfast.observability import Logger
@@ -192,6 +193,14 @@ class McpManager:
         offer = await server.look(anew=True)
         return [_make_offered(server, one) for one in offer.tools], offer.left_out
 
+    async def list_resources_of(self, name: str) -> list[OfferedResource]:
+        """Return what can be read from a server now; raises as `list_tools_of`."""
+        return await self._make_usable(name).list_resources()
+
+    async def list_prompts_of(self, name: str) -> list[OfferedPrompt]:
+        """Return the prompts of a server now; raises as `list_tools_of`."""
+        return await self._make_usable(name).list_prompts()
+
     async def accept(self, name: str, tools: Sequence[str] = ()) -> list[OfferedTool]:
         """Accept what a server offers now, or the tools that are named; raises as `list_tools_of`.
 
@@ -215,7 +224,7 @@ class McpManager:
         server = self._make_usable(name)
         offer = await server.look()
         self._register(server, registry)
-        for remote in offer.tools:
+        for remote in (*offer.tools, *server.readers):
             if remote.remote == tool or remote.name == tool:
                 return remote.name
         raise McpToolMissing(endpoint=name, value=tool)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.mcp.wire.http import Watched
-    from holdfast.mcp.wire.session import WireSession
+    from holdfast.mcp.wire.session import Hearing, WireSession
     from holdfast.mcp.wire.stdio import Stray
 
 _GIB: Final = 1024**3
@@ -209,7 +209,7 @@ class Opening:
 
 
 def connect_by_sdk(
-    opening: Opening, on_end: Callable[[], None], on_change: Callable[[], None]
+    opening: Opening, on_end: Callable[[], None], hearing: Hearing
 ) -> AbstractAsyncContextManager[WireSession]:
     """Connect through the official SDK.
 
@@ -249,7 +249,11 @@ def connect_by_sdk(
             )
         try:
             async with session.open_session(
-                transport, timeout_s=endpoint.timeout_s, on_change=on_change
+                transport,
+                timeout_s=endpoint.timeout_s,
+                hearing=hearing,
+                # An address elsewhere need not know how directories are called here.
+                root=opening.workspace if endpoint.transport == "stdio" else None,
             ) as made:
                 yield made
         finally:

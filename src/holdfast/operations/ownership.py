@@ -109,6 +109,8 @@ SHARED: Final = frozenset(
         "mcp.forget",
         "mcp.grant",
         "mcp.health",
+        "mcp.list_prompts",
+        "mcp.list_resources",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",

@@ -122,6 +122,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "mcp.grant": HttpRoute("POST", "/v1/mcp/{name}/grant"),
     "mcp.forget": HttpRoute("DELETE", "/v1/mcp/{name}", 204),
     "mcp.tools": HttpRoute("GET", "/v1/mcp/{endpoint}/tools"),
+    "mcp.list_resources": HttpRoute("GET", "/v1/mcp/{endpoint}/resources"),
+    "mcp.list_prompts": HttpRoute("GET", "/v1/mcp/{endpoint}/prompts"),
     "mcp.accept": HttpRoute("POST", "/v1/mcp/{endpoint}/accept"),
     "mcp.invoke": HttpRoute("POST", "/v1/mcp/{endpoint}/tools/{tool}/invoke"),
     "memory.store": HttpRoute("POST", _M, 201, {"session_id": ""}),

@@ -59,6 +59,7 @@ LEVELS: Final[Mapping[str, int]] = {
     "mcp.lost": _WARNING,
     "mcp.invoke": _DEBUG,
     "mcp.granted": _INFO,
+    "mcp.elicited": _INFO,
     "model.retried": _WARNING,
     "model.fallback": _WARNING,
     "provider.rate_limited": _WARNING,

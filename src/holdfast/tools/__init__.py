@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import NoCommands as NoCommands
     from holdfast.tools.services import NoNestedCalls as NoNestedCalls
     from holdfast.tools.services import OpensReader as OpensReader
+    from holdfast.tools.services import Option as Option
     from holdfast.tools.services import Program as Program
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
@@ -200,7 +201,7 @@ else:
             "schema": "Signature",
             "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
                 ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NoAttendant OpensReader Program ProgressSink ProgressUpdate Question
+                NoAttendant OpensReader Option Program ProgressSink ProgressUpdate Question
             """,
             "state_access": "GateStateAccess",
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",
