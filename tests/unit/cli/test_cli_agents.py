@@ -214,4 +214,4 @@ def test_check_warns_of_rules_without_effect(project: Path) -> None:
     ]
     assert "'read'" in found[1]["because"]
     (folder / "clerk.md").write_text("---\ndescription: d\ntools: [read]\n---\nWork.\n")
-    assert "Every rule has an effect." in call("agents", "check", "clerk").output
+    assert "every rule has an effect." in call("agents", "check", "clerk").output
