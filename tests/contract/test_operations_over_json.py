@@ -340,7 +340,7 @@ def test_codes_of_errors_are_unique() -> None:
 def every_kind(kind: type[HoldfastError]) -> Any:
     yield kind
     for child in kind.__subclasses__():
-        if child.__module__ == "holdfast.errors":
+        if child.__module__.startswith("holdfast.errors."):
             yield from every_kind(child)
 
 

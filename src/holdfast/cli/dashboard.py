@@ -85,10 +85,10 @@ def ask_for_link(address: str, credential: str) -> str:
     Raises:
         Unauthenticated: the server does not know the credential.
         ServerUnreachable: no server answers there.
-        ServerFailed: it has no dashboard.
+        ServerFailed: it answered with something else.
     """
     request = urllib.request.Request(
-        f"{address}/dashboard/links",
+        f"{address}/login/links?to=/dashboard",
         data=b"",
         method="POST",
         headers={"Authorization": f"Bearer {credential}", "Content-Length": "0"},

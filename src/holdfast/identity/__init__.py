@@ -1,7 +1,8 @@
-"""Who may ask: API keys, roles as sets of scopes, tenants, and the store that keeps them.
+"""Who may ask: API keys, logins of browsers, roles as sets of scopes, tenants, and the store that keeps them.
 
 The control store is one for all tenants of a state directory. Of a key it holds the first
-characters and a SHA-256, never the key.
+characters and a SHA-256, never the key; of a login a SHA-256, and its key sealed with what only
+the browser has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.identity.keys import check_scopes as check_scopes
     from holdfast.identity.keys import check_subject as check_subject
     from holdfast.identity.keys import is_subject as is_subject
+    from holdfast.identity.logins import Login as Login
+    from holdfast.identity.logins import LoginService as LoginService
+    from holdfast.identity.logins import make_form_token as make_form_token
     from holdfast.identity.roles import ROLES as ROLES
     from holdfast.identity.roles import expand_roles as expand_roles
     from holdfast.identity.store import ControlStore as ControlStore
@@ -31,6 +35,7 @@ else:
         {
             "control": "ControlPlane",
             "keys": "ApiKey CreatedKey KeyService check_scopes check_subject is_subject",
+            "logins": "Login LoginService make_form_token",
             "roles": "ROLES expand_roles",
             "store": "ControlStore",
             "stores.sqlite": "SqliteControlStore",

@@ -1,4 +1,4 @@
-"""The control plane of a state directory: keys and tenants, which all its runtimes share."""
+"""The control plane of a state directory: keys, logins and tenants; all its runtimes share it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.identity.keys import KeyService
+from holdfast.identity.logins import LoginService
 from holdfast.identity.stores.sqlite import SqliteControlStore
 from holdfast.identity.tenants import TenantService
 
@@ -17,13 +18,14 @@ WORKSPACES_FOLDER: Final = "workspaces"
 
 
 class ControlPlane:
-    """Keys and tenants of one state directory; its file is opened with the first question."""
+    """Keys, logins and tenants of one state directory; opened with the first question."""
 
     def __init__(self, directory: Path, *, operator: str, clock: Clock = SYSTEM) -> None:
         """Keep them in this directory, which is that of the tenant `operator`."""
         self.directory = directory
         self.store = SqliteControlStore(directory / CONTROL_FILE)
         self.keys = KeyService(self.store, clock=clock)
+        self.logins = LoginService(self.store, clock=clock)
         self.tenants = TenantService(self.store, operator=operator, clock=clock)
         self.when_ended: list[Callable[[str], Awaitable[None]]] = []
         """Told of a tenant that is suspended or deleted, before its files go."""
@@ -33,7 +35,7 @@ class ControlPlane:
         """The tenant of the state directory itself, whose admins manage the others."""
         return self.tenants.operator
 
-    def directory_of(self, tenant: str) -> Path:
+    def find_directory(self, tenant: str) -> Path:
         """Return where the records of a tenant are."""
         return (
             self.directory
@@ -51,7 +53,7 @@ class ControlPlane:
         beside = self.directory.parent / f"{self.directory.name}-workspaces"
         return self.directory / WORKSPACES_FOLDER, beside
 
-    def workspace_of(self, tenant: str) -> Path:
+    def find_workspace(self, tenant: str) -> Path:
         """Return where the agents of a tenant work."""
         inside, beside = (place / tenant for place in self.workspaces)
         return beside if beside.is_dir() else inside

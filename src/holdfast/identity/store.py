@@ -1,4 +1,4 @@
-"""The control store: what all tenants of a state directory share, which is keys and tenants."""
+"""The control store: what all tenants of a state directory share: keys, logins and tenants."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from holdfast.identity.keys import ApiKey
+    from holdfast.identity.logins import Login
     from holdfast.identity.tenants import Tenant, TenantState
 
 
 class ControlStore(Protocol):
-    """Keeps keys and tenants; every method is one transaction."""
+    """Keeps keys, logins and tenants; every method is one transaction."""
 
     async def add_key(self, key: ApiKey, digest: str) -> None:
         """Keep a key with the SHA-256 of its secret."""
@@ -42,6 +43,26 @@ class ControlStore(Protocol):
 
     async def delete_keys(self, tenant: str, *, subject: str = "") -> int:
         """Remove the keys of a tenant, or of one subject of it; returns how many."""
+        ...
+
+    async def add_login(self, login: Login, digest: str, sealed: bytes, *, most: int) -> None:
+        """Keep a login; those that have expired go, and the oldest of its subject beyond `most`."""
+        ...
+
+    async def find_login(self, digest: str) -> tuple[Login, bytes] | None:
+        """Return a login by the SHA-256 of its token, and what is sealed with it."""
+        ...
+
+    async def take_login(self, digest: str) -> tuple[Login, bytes] | None:
+        """Remove a login and return it: of several that ask, one gets it."""
+        ...
+
+    async def list_logins(self, tenant: str) -> list[Login]:
+        """Return the logins of a tenant, oldest first."""
+        ...
+
+    async def delete_logins(self, tenant: str, *, subject: str = "", login_id: str = "") -> int:
+        """Remove the logins of a tenant, or of one subject, or one; returns how many."""
         ...
 
     async def add_tenant(self, tenant: Tenant) -> bool:

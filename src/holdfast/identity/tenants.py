@@ -80,14 +80,15 @@ class TenantService:
     async def set_state(self, name: str, state: TenantState) -> Tenant:
         """Suspend a tenant, let it in again, or delete it; raises NotFound.
 
-        One that is deleted loses its keys, and its name is never used again: what was kept of it
-        elsewhere could otherwise be taken for another one's.
+        One that is deleted loses its keys and logins, and its name is never used again: what was
+        kept of it elsewhere could otherwise be taken for another one's.
         """
         await self.get(name)
         await self._store.set_tenant_state(name, state)
         self._active.pop(name, None)
         if state == "deleted":
             await self._store.delete_keys(name)
+            await self._store.delete_logins(name)
             return Tenant(name=name, state="deleted", created_at=self._clock.now())
         return await self.get(name)
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Durability as Durability
     from holdfast.journal.store import Finding as Finding
     from holdfast.journal.store import Head as Head
+    from holdfast.journal.store import HeldSession as HeldSession
     from holdfast.journal.store import LeaseWish as LeaseWish
     from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import SharedStore as SharedStore
@@ -81,7 +82,7 @@ else:
             "events": "EventsRedacted HeadsAnchored SessionDeleted",
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head HeldSession LeaseWish "
             "MendReport SharedStore Store",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "

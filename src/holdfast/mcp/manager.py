@@ -118,7 +118,7 @@ class McpManager:
         Raises:
             NotFound: there is no such server.
         """
-        server = self._server(name)
+        server = self._find_server(name)
         server.is_barred = revoke and server.endpoint.is_of_project
         if revoke:
             self._trust.revoke(self._project, _trust_name(name))
@@ -136,7 +136,7 @@ class McpManager:
             UsageError: it is no filtered program, a host is none, or none is named.
             StorageError: it could not be written; nothing has changed.
         """
-        server = self._server(name)
+        server = self._find_server(name)
         if not server.endpoint.is_filtered:
             raise UsageError(
                 detail=f"Hosts are granted to programs whose sandbox is filtered; that of {name} "
@@ -146,7 +146,7 @@ class McpManager:
             )
         book = self._keeping.grants
         if revoke and not hosts:
-            hosts = await asyncio.to_thread(book.hosts_of, name, server.endpoint)
+            hosts = await asyncio.to_thread(book.list_granted_hosts, name, server.endpoint)
         elif not hosts:
             raise UsageError(detail="Name the hosts to grant.")
         change = book.revoke if revoke else book.grant
@@ -246,14 +246,14 @@ class McpManager:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _server(self, name: str) -> Server:
+    def _find_server(self, name: str) -> Server:
         found = self._servers.get(name)
         if found is None:
             raise NotFound(kind="MCP server", value=name)
         return found
 
     def _make_usable(self, name: str) -> Server:
-        server = self._server(name)
+        server = self._find_server(name)
         if not server.endpoint.enabled:
             raise UsageError(detail=f"The MCP server {name} is switched off (`enabled = false`).")
         if not self._is_trusted(server):
@@ -372,7 +372,7 @@ class McpManager:
             trusted=self._is_trusted(server),
             source=endpoint.source,
             sandbox=endpoint.sandbox if endpoint.transport == "stdio" else "",
-            hosts=self._keeping.grants.hosts_of(server.name, endpoint),
+            hosts=self._keeping.grants.list_granted_hosts(server.name, endpoint),
             auth_token_env=endpoint.auth_token_env,
             rate_limit_per_minute=endpoint.rate_limit_per_minute,
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.causes import check_program, find_cause
-from holdfast.mcp.grants import Grants, no_grants
+from holdfast.mcp.grants import Grants, list_no_grants
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import render_error
 from holdfast.policy import PolicyBundle
@@ -77,7 +77,7 @@ class Opening:
     """Gives what confines the program; what no tool may see or change, it may not either."""
     open_egress: Callable[[str, Grants], EgressProxy] | None = None
     """Gives the proxy of a filtered program; without one such a program is not started."""
-    grants: Grants = no_grants
+    grants: Grants = list_no_grants
     """Says which hosts were granted to the program, as things are now."""
     lookup: Lookup = look_up_host
     secrets: set[str] = field(default_factory=set, repr=False)

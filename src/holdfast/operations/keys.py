@@ -1,4 +1,4 @@
-"""API keys: make, list, rotate, revoke."""
+"""API keys: make, list, rotate, revoke; and the browsers that logged in with them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from holdfast.errors import NotPermitted, UsageError
-from holdfast.identity import ApiKey, CreatedKey, check_scopes, expand_roles
+from holdfast.identity import ApiKey, CreatedKey, Login, check_scopes, expand_roles
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
 from holdfast.operations.operation import operation
-from holdfast.runtime import KeyChanged, Runtime
+from holdfast.runtime import KeyChanged, LoginEnded, Runtime
 
 _BESIDES = frozenset({ALL_OWNERS, "debug:read", "metrics:read"})
 """Scopes that no operation asks for by itself."""
@@ -46,7 +46,7 @@ async def create(
     for scope in sorted(wanted):
         if not _has(caller, scope):
             raise NotPermitted(subject=caller.subject, scope=scope)
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     made = await runtime.control.keys.create(
         name,
         tenant=chosen,
@@ -67,7 +67,7 @@ async def list_(runtime: Runtime, caller: Caller, /, *, tenant: str = "") -> lis
     Raises:
         NotFound: there is no such tenant.
     """
-    return await runtime.control.keys.list_keys(await _tenant_of(runtime, caller, tenant))
+    return await runtime.control.keys.list_keys(await _find_tenant(runtime, caller, tenant))
 
 
 @operation("keys:admin")
@@ -89,7 +89,7 @@ async def rotate(
         UsageError: it is revoked or expired.
         NotPermitted: it has rights that the caller does not have.
     """
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     old = await runtime.control.keys.get(key_id, tenant=chosen)
     for scope in sorted(old.all_scopes):
         if not _has(caller, scope):
@@ -108,9 +108,35 @@ async def revoke(runtime: Runtime, caller: Caller, /, key_id: str, *, tenant: st
     Raises:
         NotFound: there is no such key.
     """
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     ended = await runtime.control.keys.revoke(key_id, tenant=chosen)
     await _note(runtime, caller, ended, "revoked")
+    return ended
+
+
+@operation("keys:read")
+async def list_logins(runtime: Runtime, caller: Caller, /, *, tenant: str = "") -> list[Login]:
+    """Return the browsers that are logged in to the tenant, oldest first; no secrets.
+
+    Raises:
+        NotFound: there is no such tenant.
+    """
+    return await runtime.control.logins.list_logins(await _find_tenant(runtime, caller, tenant))
+
+
+@operation("keys:admin")
+async def end_login(
+    runtime: Runtime, caller: Caller, /, login_id: str, *, tenant: str = ""
+) -> Login:
+    """Log a browser out. Servers in other processes hear of it within a second.
+
+    Raises:
+        NotFound: there is no such login, or it has ended.
+    """
+    chosen = await _find_tenant(runtime, caller, tenant)
+    ended = await runtime.control.logins.revoke(login_id, tenant=chosen)
+    noted = LoginEnded(login_id=ended.id, subject=ended.subject, by=caller.subject)
+    await runtime.journal.append(SYSTEM_SESSION, [noted])
     return ended
 
 
@@ -144,7 +170,7 @@ def _has(caller: Caller, scope: str) -> bool:
     return scope != "*" and caller.may(f"{kind}:{verb}", agent)
 
 
-async def _tenant_of(runtime: Runtime, caller: Caller, tenant: str) -> str:
+async def _find_tenant(runtime: Runtime, caller: Caller, tenant: str) -> str:
     """Return whose keys are meant: one's own tenant's, or for the operator another one's."""
     if not tenant or tenant == runtime.tenant:
         return runtime.tenant

@@ -108,6 +108,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "keys.list": HttpRoute("GET", "/v1/keys"),
     "keys.rotate": HttpRoute("POST", "/v1/keys/{key_id}/rotate", 201, is_secret=True),
     "keys.revoke": HttpRoute("DELETE", "/v1/keys/{key_id}"),
+    "keys.list_logins": HttpRoute("GET", "/v1/logins"),
+    "keys.end_login": HttpRoute("DELETE", "/v1/logins/{login_id}"),
     "loops.run": HttpRoute("POST", "/v1/loops/wait"),
     "loops.stream": HttpRoute("POST", "/v1/loops/stream"),
     "loops.load": HttpRoute("POST", "/v1/loops/import", 201, upload="source"),

@@ -39,7 +39,7 @@ def _compile_quoted() -> re.Pattern[str]:
 
 
 @functools.cache
-def _mcp_name() -> re.Pattern[str]:
+def _compile_mcp_name() -> re.Pattern[str]:
     return re.compile(r"mcp__([^_]+(?:_[^_]+)*)__", re.IGNORECASE)
 
 
@@ -63,7 +63,7 @@ def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
     """Say whether a rule for `pattern` speaks of a permission on a kind of target."""
     if pattern in EVERYTHING:
         return True
-    server = _mcp_name().match(permission)
+    server = _compile_mcp_name().match(permission)
     if server is not None and not _may_mean_server(pattern, server[1]):
         return False
     expression = re.compile(render_wildcard_source(clean_name(pattern)), re.DOTALL)
@@ -77,7 +77,7 @@ def _may_mean_server(pattern: str, server: str) -> bool:
     A pattern that names a server whole (`mcp__git__*`) means that one. One in another spelling
     (`mcp_git_*`) does not end in the middle of a word of the server's name.
     """
-    named = _mcp_name().match(pattern)
+    named = _compile_mcp_name().match(pattern)
     if named is not None and not _SPECIAL & set(named[1]):
         return clean_name(named[1]) == clean_name(server)
     head = re.match(r"[^*?]*", pattern)
@@ -86,11 +86,11 @@ def _may_mean_server(pattern: str, server: str) -> bool:
     whole = clean_name(f"mcp{server}")
     if not text.endswith("_") or len(start) <= len("mcp") or not whole.startswith(start):
         return True
-    ends = {len("mcp") + len(clean_name(server[:at])) for at in _word_ends(server)}
+    ends = {len("mcp") + len(clean_name(server[:at])) for at in _find_word_ends(server)}
     return len(start) in ends
 
 
-def _word_ends(server: str) -> list[int]:
+def _find_word_ends(server: str) -> list[int]:
     return [at for at in range(1, len(server) + 1) if not server[at:] or server[at] in "-_"]
 
 

@@ -38,9 +38,11 @@ from holdfast.context import (
     CompactionHooks,
     Compactor,
     Conversation,
+    count_enough,
     render_state,
 )
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
+from holdfast.hooks import ContextAfterBuild, ContextBeforeBuild, ContextBeforeCompaction
 from holdfast.ids import make_id
 from holdfast.messages import (
     FilePart,
@@ -138,6 +140,7 @@ class AgentTurn:
         self._steps = 0
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
+        self._unread = 0
         self._was_handed_over = turn.is_resumed
         self._is_limited = False
         self._unfinished: Message | None = None
@@ -264,7 +267,11 @@ class AgentTurn:
             number = self._turn.last if self._turn.is_alone else 0
             # A run that goes on needs all that it has said, also what a summary stands for.
             since = self._turn.run.queued_at if self._turn.is_resumed else None
-            self._messages = await sessions.messages.growing(session, up_to=number, since=since)
+            self._messages = await sessions.messages.growing(
+                session, up_to=number, since=since, newest=self._count_enough(session)
+            )
+            if self._messages.is_partial:
+                self._unread = max(0, session.message_count - len(self._messages))
         if self._messages:
             # Only the last message can have calls that no caller has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
@@ -285,6 +292,18 @@ class AgentTurn:
         if self._scope.client.tools:
             self._add_client_tools()
         return session
+
+    def _count_enough(self, session: Session) -> int:
+        """How much of a conversation has to be read, in tokens; 0: all of it.
+
+        Hooks and steps of one's own see all there is.
+        """
+        services = self._services
+        hooks = services.instrumentation.hooks
+        points = (ContextBeforeBuild, ContextAfterBuild, ContextBeforeCompaction)
+        if not services.context.shows_all or (not hooks.is_empty and hooks.has(*points)):
+            return 0
+        return count_enough(self._model.info, session)
 
     async def _write_prompt(self) -> Agent:
         """Return the agent with the parts of its prompt that functions write for this turn."""
@@ -385,6 +404,8 @@ class AgentTurn:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
         build = self._request
+        if self._messages.is_partial:
+            await self._begin_anew(compactor)
         request = await build(self._session, self._messages)
         if compactor.is_needed(request, self._messages):
             await self._make_room(compactor.make_room(self._make_conversation(), build, self._turn))
@@ -409,7 +430,16 @@ class AgentTurn:
             session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
         )
 
-    async def _make_room(self, making: Awaitable[Conversation]) -> None:
+    async def _begin_anew(self, compactor: Compactor) -> None:
+        """Have a summary stand for what no model could read; all is read where none can be made."""
+        talk = msgspec.structs.replace(self._make_conversation(), unread=self._unread)
+        if await self._make_room(compactor.begin_anew(talk, self._request, self._turn)):
+            return
+        await self._turn.flush()
+        session = await self._services.sessions.get_session(self._session_id)
+        self._messages = await self._services.sessions.messages.growing(session, since=0)
+
+    async def _make_room(self, making: Awaitable[Conversation | None]) -> bool:
         """Go on with a smaller conversation; what its model calls met with is kept as well."""
         with CallEvents(self._agent.name) as heard:
             try:
@@ -417,10 +447,13 @@ class AgentTurn:
             finally:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
+        if smaller is None:
+            return False
         self._session = smaller.session
         has_files = self._messages.has_files
         self._messages = GrowingMessages((), smaller.messages, has_files=has_files)
         self._was_compacted = True
+        return True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
         context = await self._context.build_agent_context(
@@ -597,11 +630,14 @@ class AgentTurn:
         named = msgspec.structs.replace(
             self._charge(answer),
             id=make_id("msg"),
+            session_id=self._session_id,
             run_id=self._run_id,
             agent=self._agent.name,
             time_created=self._services.clock.now(),
         )
-        self._turn.defer(MessageCreated(message=named), agent_path=self._path)
+        fact = MessageCreated(message=strip_session(named))
+        self._turn.defer(fact, agent_path=self._path)
+        self._messages.append(named)
 
     # --- the transcript ---------------------------------------------------------------
 
@@ -631,7 +667,7 @@ class AgentTurn:
                         if isinstance(part, ToolPart)
                     }
                 # Behind a summary not all are at hand.
-                is_partial = self._session.compacted_at > 0
+                is_partial = self._session.compacted_at > 0 or self._was_compacted
                 if not part.call_id or is_partial or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=make_id("call"))
                 known.add(part.call_id)

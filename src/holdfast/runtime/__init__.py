@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
     from holdfast.runtime.identity_events import KeyChanged as KeyChanged
+    from holdfast.runtime.identity_events import LoginEnded as LoginEnded
     from holdfast.runtime.identity_events import TenantChanged as TenantChanged
     from holdfast.runtime.identity_events import UserErased as UserErased
     from holdfast.runtime.loops import LoopItem as LoopItem
@@ -58,7 +59,7 @@ else:
             "audit": "TrailFinding",
             "calls": "CallEnvironment",
             "hand_calls": "ToolCallResult",
-            "identity_events": "KeyChanged TenantChanged UserErased",
+            "identity_events": "KeyChanged LoginEnded TenantChanged UserErased",
             "loops": "LoopItem read_news",
             "models": "ReadyModel",
             "egress": "EgressService",

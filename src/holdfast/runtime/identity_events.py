@@ -29,6 +29,15 @@ class KeyUsed(Payload, frozen=True, kw_only=True):
     tenant: str
 
 
+@payload("identity.login_ended", is_open=True, is_inherited=False, is_synced=True)
+class LoginEnded(Payload, frozen=True, kw_only=True):
+    """An admin logged a browser out."""
+
+    login_id: str
+    subject: str
+    by: str = ""
+
+
 @payload("identity.tenant_changed", is_open=True, is_inherited=False, is_synced=True)
 class TenantChanged(Payload, frozen=True, kw_only=True):
     """A tenant was made, suspended, let in again, exported or deleted."""
@@ -50,4 +59,4 @@ class UserErased(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-__all__ = ["KeyChanged", "KeyUsed", "TenantChanged", "UserErased"]
+__all__ = ["KeyChanged", "KeyUsed", "LoginEnded", "TenantChanged", "UserErased"]

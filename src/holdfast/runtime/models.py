@@ -75,7 +75,7 @@ class ModelService:
         """
         if not isinstance(wanted, str):
             return ReadyModel(
-                model=wanted, charge=_report_unknown if wanted.info.is_llm else _price_free
+                model=wanted, charge=_report_unknown if wanted.info.is_llm else _drop_price
             )
         name, known = wanted or self._settings.model.name or "", self._ready
         if name not in known:
@@ -159,7 +159,7 @@ class ModelService:
 
     def _charge_for(self, resolution: Resolution) -> Charge:
         if resolution.provider.is_local or not resolution.model.info.is_llm:
-            return _price_free
+            return _drop_price
         if self._accountant is None:
             self._accountant = Accountant()
         accountant, api_url = self._accountant, str(resolution.provider.base_url or "")
@@ -180,5 +180,5 @@ def _report_unknown(message: Message) -> Message:
     return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
 
 
-def _price_free(message: Message) -> Message:
+def _drop_price(message: Message) -> Message:
     return message

@@ -161,6 +161,7 @@ class Runtime:
         self._build_orchestration()
         self._auditing: asyncio.Task[None] | None = None
         self._tracing: asyncio.Task[None] | None = None
+        self._end_reports: Callable[[], None] | None = None
         if self._owns_control:
             self.control.keys.on_use = self._note_key_use
         # In this order: who starts work first, the records last.
@@ -178,6 +179,7 @@ class Runtime:
             self.anchors.close,
             self._close_audit,
             self._close_traces,
+            self._close_reports,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -450,6 +452,10 @@ class Runtime:
                 if self._is_closed:
                     raise UsageError(detail="This client is closed; make a new one.")
                 if not self._is_open:
+                    if self.settings.telemetry.errors:
+                        # First, so that what cannot be reported to is said before any work.
+                        if self._end_reports is None:
+                            self._end_reports = await asyncio.to_thread(self._report_errors)
                     await self.journal.open()
                     self._is_open = True
                     self.anchors.begin()
@@ -540,6 +546,15 @@ class Runtime:
             self._tracing.cancel()
             await asyncio.gather(self._tracing, return_exceptions=True)
             await self.traces.send_quietly()
+
+    def _report_errors(self) -> Callable[[], None]:
+        from holdfast.observability import install_error_reporter  # noqa: PLC0415 - optional
+
+        return install_error_reporter(self.settings)
+
+    async def _close_reports(self) -> None:
+        if self._end_reports is not None:
+            await asyncio.to_thread(self._end_reports)
 
     async def _note_key_use(self, key: ApiKey) -> None:
         from holdfast.runtime.identity_events import KeyUsed  # noqa: PLC0415 - optional

@@ -66,9 +66,9 @@ async def make_tenant_runtime(operator: Runtime, name: str) -> Runtime:
 
     control = operator.control
     await control.tenants.get(name)
-    workspace = control.workspace_of(name)
+    workspace = control.find_workspace(name)
     await asyncio.to_thread(_make_workspace, workspace)
-    directory = control.directory_of(name)
+    directory = control.find_directory(name)
     settings = make_tenant_settings(operator.settings, directory, workspace)
     made = Runtime(settings, redactor=operator.redactor, tenant=name, control=control)
     # The policies are the operator's: a reload is told in the operator's records.
@@ -111,7 +111,7 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
 
     Its runs are ended, its sessions removed with their memories, outputs and loop files, its own
     memories and state forgotten, its files deleted, what it was answered and what was told of it
-    to webhooks, its keys removed. What remains is that it happened.
+    to webhooks, its keys and logins removed. What remains is that it happened.
     """
     sessions = 0
     mine = SessionFilter(owner=subject)
@@ -126,6 +126,7 @@ async def erase_user(runtime: Runtime, subject: str, *, by: str) -> ErasedUser:
     await runtime.idempotency.forget_owner(subject)
     await runtime.webhooks.forget_owner(subject)
     keys = await runtime.control.keys.delete_subject(runtime.tenant, subject)
+    await runtime.control.logins.delete_subject(runtime.tenant, subject)
     digest = hashlib.sha256(f"{runtime.tenant}\n{subject}".encode()).hexdigest()
     erased = UserErased(
         subject_digest=digest,
@@ -197,7 +198,7 @@ async def delete_directory(runtime: Runtime, name: str) -> None:
     """Remove the files of a tenant that was deleted."""
     control = runtime.control
     workspaces = [place / name for place in control.workspaces]
-    for place in (control.directory_of(name), *workspaces):
+    for place in (control.find_directory(name), *workspaces):
         # Never the operator's own directory, whatever the name.
         if place.name == name and place != control.directory:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.jobs import PipelineLike as PipelineLike
     from holdfast.sandbox.launch import EgressListener as EgressListener
     from holdfast.sandbox.launch import ServesEgress as ServesEgress
+    from holdfast.sandbox.options import LevelChoice as LevelChoice
+    from holdfast.sandbox.options import SandboxOptions as SandboxOptions
     from holdfast.sandbox.path_rules import PathRules as PathRules
     from holdfast.sandbox.process import ProcessLimits as ProcessLimits
     from holdfast.sandbox.process import ProcessResult as ProcessResult
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
     from holdfast.sandbox.profiles import select_passed_variables as select_passed_variables
     from holdfast.sandbox.report import SandboxReport as SandboxReport
     from holdfast.sandbox.report import describe_sandbox as describe_sandbox
-    from holdfast.sandbox.runner import LevelChoice as LevelChoice
-    from holdfast.sandbox.runner import PipelineLike as PipelineLike
-    from holdfast.sandbox.runner import SandboxOptions as SandboxOptions
     from holdfast.sandbox.runner import SandboxResult as SandboxResult
     from holdfast.sandbox.runner import SandboxRunner as SandboxRunner
     from holdfast.sandbox.stream import SandboxStream as SandboxStream
@@ -44,7 +44,9 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "jobs": "PipelineLike",
             "launch": "EgressListener ServesEgress",
+            "options": "LevelChoice SandboxOptions",
             "path_rules": "PathRules",
             "process": "ProcessLimits ProcessResult run_process",
             "profiles": """
@@ -52,7 +54,7 @@ else:
                 FILTERED has_network select_passed_variables
             """,
             "report": "SandboxReport describe_sandbox",
-            "runner": "LevelChoice PipelineLike SandboxOptions SandboxResult SandboxRunner",
+            "runner": "SandboxResult SandboxRunner",
             "stream": "SandboxStream",
             "workspace": "Entry FileChange FileInfo Workspace",
         },

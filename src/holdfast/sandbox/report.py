@@ -7,8 +7,9 @@ import tempfile
 import msgspec
 
 from holdfast.errors import SandboxFailed
+from holdfast.sandbox.options import LevelChoice, SandboxOptions
 from holdfast.sandbox.profiles import Profile
-from holdfast.sandbox.runner import LevelChoice, SandboxOptions, SandboxRunner
+from holdfast.sandbox.runner import SandboxRunner
 from holdfast.sandbox.workspace import Workspace
 
 

@@ -14,8 +14,8 @@ the face's `explain`. What a face cannot lose: checks of Host and Origin, reques
 limits, metrics.
 
 Browsers sign in (`logins`): `POST /login/links` with a key or the token of the state directory
-gives a path for one use within two minutes, `app.logins.create_link(bearer)` does so inside the
-process; following it sets an HttpOnly cookie and leads to `?to=` or `app.logins.home`. `POST
+gives a path for one use within two minutes, `app.logins.create_link(…)` does so inside the
+process; following it sets an HttpOnly cookie and leads to `?to=` or the dashboard. `POST
 /login` takes the form field `key`, `POST /login/end` signs out. A cookie stands for its key: it is
 authenticated with each request, and void when the key is. With a cookie, what is not GET or HEAD
 has to come from our own page (`Origin`).

@@ -45,7 +45,7 @@ from holdfast.server.http import (
 )
 from holdfast.server.idempotency import Idempotency, KeyedRequest
 from holdfast.server.identity import Authenticator
-from holdfast.server.logins import LoginSessions, make_login_face
+from holdfast.server.logins import BrowserLogins, make_login_face
 from holdfast.server.problems import ProblemRaised, problem_response
 from holdfast.server.streams import (
     NDJSON,
@@ -94,7 +94,7 @@ class HttpApplication:
     ) -> None:
         """Answer with the operations of these runtimes, to callers that this one knows."""
         self.runtimes = runtimes
-        self.logins = LoginSessions(authenticator)
+        self.logins = BrowserLogins(authenticator, runtimes.operator.control.logins)
         self.authenticator: Authenticator = self.logins
         self.settings = settings
         self.options = settings.server

@@ -1,23 +1,24 @@
-"""Browsers sign in: a one-time link or a key, once; a cookie from then on.
+"""Browsers log in: by a link for one use or by a key, once; by a cookie from then on.
 
-A cookie stands for the key or token with which its session was begun, and opens nothing that
-this one does not open any more: every request is authenticated with it again. Sessions live in
-the memory of the process, so that a restart ends them, and nothing of them is on a disk.
+A cookie stands for the key or token with which its login was begun, and opens nothing that this
+one does not open any more: every request is authenticated with it again. What is stored of it is
+a digest, and the key sealed with the cookie (`holdfast.identity.logins`), so that logins outlive
+a restart, and are ended one by one.
 
-Against forged requests of other pages (CSRF) a cookie counts only where the browser says that
-the request comes from our own page, except for reading; it is out of reach of scripts.
+Against forged requests of other pages (CSRF): a browser sends the cookie with requests of our
+own pages only (`SameSite=Strict`), a request that changes something has to say that it comes
+from one of them, and forms of the dashboard bring a token. Scripts cannot read the cookie.
 """
 
 from __future__ import annotations
 
-import hashlib
+import html
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import RequestInvalid, Unauthenticated
-from holdfast.ids import make_random_token
+from holdfast.identity import LoginService
 from holdfast.operations import Caller
 from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import ServerResponse
@@ -27,93 +28,109 @@ from holdfast.server.problems import ProblemRaised
 if TYPE_CHECKING:
     from holdfast.server.app import HttpApplication
 
-LINK_TTL_S: Final = 120.0
-SESSION_TTL_S: Final = 12 * 3600.0
-_MOST_LINKS: Final = 100
-_MOST_SESSIONS: Final = 10_000
-_COOKIE: Final = "holdfast_session"
-
-
-class SignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link or a cookie stands for."""
-
-    bearer: str
-    expires_at: float
+HOME: Final = "/dashboard"
+"""Where a browser goes that has logged in and does not say where to."""
+_COOKIE: Final = "holdfast_login"
+_SECURE_COOKIE: Final = "__Host-holdfast_login"
+"""Over HTTPS: a browser takes it from this very host only, and never sends it elsewhere."""
+_LONGEST_BEARER: Final = 8_000
+_HTML: Final = "text/html; charset=utf-8"
+_PAGE_HEADERS: Final = (
+    ("content-security-policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+)
 
 
 class LoginLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that signs a browser in, once, until a time."""
+    """A path that logs a browser in, once, until a time."""
 
     path: str
     expires_at: float
 
 
-class LoginSessions:
-    """The browsers that are signed in, and the links that were not used yet."""
+class BrowserLogins:
+    """Knows callers by the cookies of their browsers, besides what another one knows them by."""
 
-    def __init__(self, authenticator: Authenticator, *, clock: Clock = SYSTEM) -> None:
-        """Know callers by cookies besides what this one knows them by."""
+    def __init__(self, authenticator: Authenticator, logins: LoginService) -> None:
+        """Ask this one who has a key or token, and keep logins there."""
         self._inner = authenticator
-        self._clock = clock
-        self._links: dict[str, SignIn] = {}
-        self._sessions: dict[str, SignIn] = {}
-        self.home = "/"
-        """Where a browser goes that has signed in and does not say where to."""
+        self._logins = logins
 
     async def authenticate(self, request: RequestHead) -> Caller:
         """Return the caller by its Authorization header, or else by its cookie.
 
         Raises:
-            Unauthenticated: it is none that is known, or its session has ended.
+            Unauthenticated: it is none that is known, or its login has ended.
             ProblemRaised: a page of others sent it with the cookie of ours (403).
         """
-        if "authorization" not in request.headers and "cookie" in request.headers:
-            found = self._find_session(request)
-            if found is not None:
+        if "authorization" not in request.headers:
+            bearer = await self.find_bearer(request)
+            if bearer:
                 check_own_page(request)
-                headers = {**request.headers, "authorization": f"Bearer {found.bearer}"}
-                request = msgspec.structs.replace(request, headers=headers)
+                return await self.check(request, bearer)
         return await self._inner.authenticate(request)
 
-    def create_link(self, bearer: str, *, to: str = "") -> LoginLink:
-        """Return a path that signs a browser in with this key or token, once and soon.
+    async def check(self, request: RequestHead, bearer: str) -> Caller:
+        """Return who has a key or token, asking from where this request comes.
+
+        Raises:
+            Unauthenticated: it opens nothing.
+            RateLimitError: it, its tenant, or failures from that address came too often.
+        """
+        kept = {k: v for k, v in request.headers.items() if k not in ("cookie", "authorization")}
+        if bearer and len(bearer) <= _LONGEST_BEARER and bearer.isascii() and bearer.isprintable():
+            kept["authorization"] = f"Bearer {bearer}"
+        return await self._inner.authenticate(msgspec.structs.replace(request, headers=kept))
+
+    async def create_link(self, request: RequestHead, bearer: str, *, to: str = "") -> LoginLink:
+        """Return a path that logs a browser in with this key or token, once and soon.
 
         Raises:
             RequestInvalid: `to` is no path of this server.
+            Unauthenticated: the key or token opens nothing.
         """
         target = check_target(to) if to else ""
-        code, now = make_random_token(32), self._clock.now()
-        _make_room(self._links, _MOST_LINKS, now)
-        self._links[_digest(code)] = SignIn(bearer=bearer, expires_at=now + LINK_TTL_S)
+        caller = await self.check(request, bearer)
+        login, code = await self._logins.begin(
+            bearer, tenant=caller.tenant, subject=caller.subject, kind="link"
+        )
         query = f"?to={target}" if target else ""
-        return LoginLink(path=f"/login/{code}{query}", expires_at=now + LINK_TTL_S)
+        return LoginLink(path=f"/login/{code}{query}", expires_at=login.expires_at)
 
-    def use_link(self, code: str) -> str:
-        """Return the token of a new session; the link is spent. Raises Unauthenticated."""
-        found = self._links.pop(_digest(code), None)
-        if found is None or found.expires_at <= self._clock.now():
-            raise Unauthenticated
-        return self.begin(found.bearer)
+    async def use_link(self, request: RequestHead, code: str) -> tuple[str, str]:
+        """Return the cookie of a new login, as a header; the link is spent.
 
-    def begin(self, bearer: str) -> str:
-        """Return the token of a new session, for the cookie."""
-        token, now = make_random_token(32), self._clock.now()
-        _make_room(self._sessions, _MOST_SESSIONS, now)
-        self._sessions[_digest(token)] = SignIn(bearer=bearer, expires_at=now + SESSION_TTL_S)
-        return token
+        Raises:
+            Unauthenticated: it was used, is too old, or never was.
+        """
+        # Without a bearer this fails, and is counted as every failure is: codes are not guessed.
+        return await self.begin(request, await self._logins.use_link(code))
 
-    def end(self, request: RequestHead) -> None:
-        """End the session of a request; safe to repeat."""
-        self._sessions.pop(_digest(read_cookie(request)), None)
+    async def begin(self, request: RequestHead, bearer: str) -> tuple[str, str]:
+        """Return the cookie of a new login, as a header.
 
-    def has_session(self, request: RequestHead) -> bool:
-        """Say whether a request comes with the cookie of a session; its key may be void by now."""
-        return self._find_session(request) is not None
+        Raises:
+            Unauthenticated: the key or token opens nothing.
+        """
+        caller = await self.check(request, bearer)
+        login, token = await self._logins.begin(
+            bearer, tenant=caller.tenant, subject=caller.subject
+        )
+        return make_cookie(request, token, max_age=int(login.expires_at - login.created_at))
 
-    def _find_session(self, request: RequestHead) -> SignIn | None:
+    async def find_bearer(self, request: RequestHead) -> str:
+        """Return the key or token of a request's cookie, which may be void by now; else empty."""
         token = read_cookie(request)
-        found = self._sessions.get(_digest(token)) if token else None
-        return found if found is not None and self._clock.now() < found.expires_at else None
+        found = await self._logins.find(token) if token else None
+        return found[1] if found is not None else ""
+
+    async def end(self, request: RequestHead) -> tuple[str, str]:
+        """End the login of a request; returns the header that takes the cookie away."""
+        token = read_cookie(request)
+        if token:
+            await self._logins.end(token)
+        return make_cookie(request, "", max_age=0)
 
 
 def check_own_page(request: RequestHead) -> None:
@@ -128,7 +145,7 @@ def check_own_page(request: RequestHead) -> None:
     origin = request.headers.get("origin", "").lower()
     if origin == own or (not origin and request.headers.get("sec-fetch-site") == "same-origin"):
         return
-    raise ProblemRaised(403, "request.origin", "a session of a browser only acts from our pages")
+    raise ProblemRaised(403, "request.origin", "a login of a browser only acts from our pages")
 
 
 def check_target(path: str) -> str:
@@ -139,125 +156,100 @@ def check_target(path: str) -> str:
     """
     is_plain = path.isascii() and all(c.isalnum() or c in "/-._~%" for c in path)
     if not is_plain or not path.startswith("/") or "//" in path or len(path) > 500:
-        raise RequestInvalid(detail="`to` is a path of this server, such as /runs")
+        raise RequestInvalid(detail="`to` is a path of this server, such as /dashboard/runs")
     return path
 
 
 def name_cookie(request: RequestHead) -> str:
     """Return the name of the cookie: with the port, since browsers do not tell ports apart."""
+    if request.scheme == "https":
+        return _SECURE_COOKIE
     _, _, port = request.headers.get("host", "").rpartition(":")
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
 
 def read_cookie(request: RequestHead) -> str:
-    """Return the token in the cookie of a request; empty if there is none."""
+    """Return the token in the cookie of a request; empty if there is none, or there are two."""
     name = name_cookie(request)
-    found = [
-        value.strip()
-        for one, _, value in (part.partition("=") for part in request.headers["cookie"].split(";"))
-        if one.strip() == name
-    ] if "cookie" in request.headers else []  # fmt: skip
+    pairs = (part.partition("=") for part in request.headers.get("cookie", "").split(";"))
+    found = [value.strip() for one, _, value in pairs if one.strip() == name]
     return found[0] if len(found) == 1 else ""
 
 
-def make_cookie(request: RequestHead, token: str) -> tuple[str, str]:
-    """Return the header that gives a browser its cookie; without a token, takes it away."""
-    kept = f"Max-Age={int(SESSION_TTL_S) if token else 0}"
-    secure = "; Secure" if request.scheme == "https" else ""
-    value = f"{name_cookie(request)}={token}; Path=/; {kept}; HttpOnly; SameSite=Lax{secure}"
-    return ("set-cookie", value)
+def make_cookie(request: RequestHead, token: str, *, max_age: int) -> tuple[str, str]:
+    """Return the header that gives a browser its cookie; with an age of 0, takes it away."""
+    parts = [f"{name_cookie(request)}={token}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    parts += [f"Max-Age={max_age}", *(["Secure"] if request.scheme == "https" else [])]
+    return ("set-cookie", "; ".join(parts))
 
 
 def make_login_face(app: HttpApplication) -> Face:
     """Return what answers below `/login`.
 
     `POST /login/links` with a key makes a link, `GET /login/{code}` uses it, `POST /login` takes
-    a key in a form, `POST /login/end` ends the session.
+    a key in a form, `POST /login/end` ends the login. `GET /login` leads to the page of the form.
     """
     logins = app.logins
 
     async def answer(request: FaceRequest) -> ServerResponse:
+        head, root = request.request.head, str(request.request.scope.get("root_path", ""))
+        query = dict(request.request.read_query())
         match request.method, request.words:
+            case "GET" | "HEAD", ():
+                return _send_to(f"{root}{HOME}/login")
             case "POST", ():
-                return await _sign_in(logins, request)
+                check_own_page(head)
+                form = dict(await request.read_form())
+                to = check_target(form.get("to", "") or HOME)
+                return _send_to(root + to, await logins.begin(head, form.get("key", "").strip()))
             case "POST", ("links",):
-                return await _make_link(logins, request)
+                bearer = read_bearer(request.headers)
+                link = await logins.create_link(head, bearer, to=query.get("to", ""))
+                link = msgspec.structs.replace(link, path=root + link.path)
+                return ServerResponse(201, msgspec.json.encode(link))
             case "POST", ("end",):
-                check_own_page(request.request.head)
-                logins.end(request.request.head)
-                return _send_to(request, logins.home, "")
+                check_own_page(head)
+                return _send_to(f"{root}{HOME}", await logins.end(head))
             case "GET", (code,) if code not in ("links", "end"):
-                to = check_target(dict(request.request.read_query()).get("to", "") or logins.home)
-                return _send_to(request, to, await _use(logins, request, code))
+                to = check_target(query.get("to", "") or HOME)
+                try:
+                    cookie = await logins.use_link(head, code)
+                except Unauthenticated:
+                    if "text/html" not in request.headers.get("accept", ""):
+                        raise
+                    return _send_to(f"{root}{HOME}/login?wrong=link")
+                return _make_welcome(root + to, cookie)
             case _:
                 raise ProblemRaised(404, "request.no_route", "there is nothing at this path")
 
     return Face(answer=answer, is_open=True)
 
 
-async def _use(logins: LoginSessions, request: FaceRequest, code: str) -> str:
-    try:
-        return logins.use_link(code)
-    except Unauthenticated:
-        # Counted as any other failure is: codes are not to be guessed.
-        head = msgspec.structs.replace(request.request.head, headers={})
-        await request.app.authenticator.authenticate(head)
-        raise
+def _send_to(path: str, *headers: tuple[str, str]) -> ServerResponse:
+    return ServerResponse(303, b"", "text/plain; charset=utf-8", (("location", path), *headers))
 
 
-async def _sign_in(logins: LoginSessions, request: FaceRequest) -> ServerResponse:
-    """Sign a browser in with a key from a form."""
-    check_own_page(request.request.head)
-    form = dict(await request.read_form())
-    to = check_target(form.get("to", "") or logins.home)
-    bearer = form.get("key", "").strip()
-    await _check(request, bearer)
-    return _send_to(request, to, logins.begin(bearer))
+def _make_welcome(path: str, cookie: tuple[str, str]) -> ServerResponse:
+    """Return a page that leads on.
 
-
-async def _make_link(logins: LoginSessions, request: FaceRequest) -> ServerResponse:
-    """Make a link for whoever can already ask with a key or token."""
-    bearer = read_bearer(request.headers)
-    await _check(request, bearer)
-    link = logins.create_link(bearer, to=dict(request.request.read_query()).get("to", ""))
-    return ServerResponse(201, msgspec.json.encode(link))
-
-
-async def _check(request: FaceRequest, bearer: str) -> None:
-    headers = {
-        name: value
-        for name, value in request.headers.items()
-        if name not in ("cookie", "authorization")
-    }
-    head = msgspec.structs.replace(
-        request.request.head, headers={**headers, "authorization": f"Bearer {bearer}"}
+    Not a redirect: that one would still count as coming from where the link stood, and a browser
+    would leave the strict cookie out.
+    """
+    place = html.escape(path, quote=True)
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Logged in</title>'
+        f'<meta http-equiv="refresh" content="0; url={place}"></head>'
+        f'<body><main><h1>You are logged in</h1><a href="{place}">Go on</a></main></body></html>'
     )
-    await request.app.authenticator.authenticate(head)
-
-
-def _send_to(request: FaceRequest, path: str, token: str) -> ServerResponse:
-    headers = (("location", path), make_cookie(request.request.head, token))
-    return ServerResponse(303, b"", "text/plain; charset=utf-8", headers)
-
-
-def _make_room(kept: dict[str, SignIn], most: int, now: float) -> None:
-    """Forget what has expired, and then the oldest, so that there is room for one."""
-    for key in [key for key, one in kept.items() if one.expires_at <= now]:
-        del kept[key]
-    while len(kept) >= most:
-        del kept[next(iter(kept))]
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    return ServerResponse(200, page.encode(), _HTML, (cookie, *_PAGE_HEADERS))
 
 
 __all__ = [
+    "HOME",
+    "BrowserLogins",
     "LoginLink",
-    "LoginSessions",
     "check_own_page",
     "check_target",
-    "make_cookie",
     "make_login_face",
     "read_cookie",
 ]

@@ -34,7 +34,7 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
-def _without_content(message: Message) -> Message:
+def _drop_content(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(), metadata={"redacted": True})
 
 
@@ -57,7 +57,7 @@ class SessionCreated(Payload, frozen=True, kw_only=True):
 
 
 @upcaster("session.created", from_version=1)
-def _own_locally(value: JsonObject) -> JsonObject:
+def _mark_owned_locally(value: JsonObject) -> JsonObject:
     """Sessions from before there were users belong to the owner of the state directory."""
     return value
 
@@ -157,7 +157,7 @@ class MessageCreated(Payload, frozen=True, kw_only=True):
 
     def redacted(self) -> MessageCreated:
         """Keep id, role and cost; drop parts and metadata."""
-        return msgspec.structs.replace(self, message=_without_content(self.message))
+        return msgspec.structs.replace(self, message=_drop_content(self.message))
 
 
 @payload("message.part.updated", has_content=True)

@@ -126,7 +126,7 @@ class WebhookService:
         if len(await self.list_webhooks()) >= _MOST:
             raise UsageError(detail=f"There are {_MOST} webhooks; remove one first.")
         # Refused now rather than with the first message.
-        await self._client(url).check(url)
+        await self._make_client(url).check(url)
         webhook_id, secret = make_id("whk"), make_secret(bytes.fromhex(make_random_token(32)))
 
         def keep(kept: _Secrets) -> None:
@@ -196,7 +196,7 @@ class WebhookService:
         again = WebhookRedelivered(message_id=message_id, webhook_id=found.webhook_id, by=by)
         await self._journal.append(SYSTEM_SESSION, [again])
         self._news.set()
-        return await self._delivery(message_id)
+        return await self._find_delivery(message_id)
 
     # --- sending ----------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class WebhookService:
     async def _take_lead(self) -> bool:
         """Say whether this process is the one that sends."""
         keeper = self._sessions.keeper
-        if self._lead is not None and keeper.still_holds(self._lead):
+        if self._lead is not None and keeper.does_still_hold(self._lead):
             return True
         try:
             self._lead = await keeper.acquire(SYSTEM_SESSION)
@@ -287,7 +287,7 @@ class WebhookService:
             due_s = _LOOK_S  # the process that sends may end
         bound_s = min(max(due_s, 0.05), _LONGEST_WAIT_S)
         tasks = [
-            asyncio.create_task(self._changed_beyond(seen, bound_s)),
+            asyncio.create_task(self._wait_for_change(seen, bound_s)),
             asyncio.create_task(self._news.wait()),
         ]
         try:
@@ -297,7 +297,7 @@ class WebhookService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _changed_beyond(self, seen: int, timeout_s: float) -> None:
+    async def _wait_for_change(self, seen: int, timeout_s: float) -> None:
         """Return when an event is stored that is not one of our own."""
         place = seen
         while await self._journal.store.changed(place, timeout_s):
@@ -319,12 +319,12 @@ class WebhookService:
             facts: list[Payload] = []
             for event in page:
                 if event.kind in _KINDS:
-                    facts += await self._messages_of(event, hooks)
+                    facts += await self._make_messages(event, hooks)
             if facts:
                 await self._journal.append(SYSTEM_SESSION, facts)
             self._read = {one.id: after for one in hooks}
 
-    async def _messages_of(self, event: Event, hooks: Sequence[Webhook]) -> list[WebhookQueued]:
+    async def _make_messages(self, event: Event, hooks: Sequence[Webhook]) -> list[WebhookQueued]:
         found: list[WebhookQueued] = []
         told: list[tuple[WebhookType, JsonObject]] | None = None
         for hook in hooks:
@@ -415,7 +415,7 @@ class WebhookService:
             await self._note(delivery, "dead", error=error)
             return False
         body = msgspec.json.encode(
-            {"type": delivery.type, "timestamp": _iso(delivery.time), "data": delivery.data}
+            {"type": delivery.type, "timestamp": _format_time(delivery.time), "data": delivery.data}
         )
         at = int(self._journal.clock.now())
         request = HttpRequest(
@@ -427,7 +427,7 @@ class WebhookService:
             timeout_s=_TIMEOUT_S,
         )
         try:
-            answer = await self._client(hook.url).fetch(request)
+            answer = await self._make_client(hook.url).fetch(request)
         except HoldfastError as error:
             await self._note(delivery, "pending", error=f"{error.code}: {error}"[:500])
             return False
@@ -463,12 +463,12 @@ class WebhookService:
         )
         await self._journal.append(SYSTEM_SESSION, [tried])
 
-    async def _delivery(self, message_id: str) -> Delivery:
+    async def _find_delivery(self, message_id: str) -> Delivery:
         found = await self._journal.row(DELIVERIES, SYSTEM_SESSION, message_id)
         assert found is not None
         return found
 
-    def _client(self, url: str) -> SafeHttpClient:
+    def _make_client(self, url: str) -> SafeHttpClient:
         """Return a client that reaches the host of this address and no other."""
         host = urlsplit(url).hostname or ""
         rules = NetworkRules(
@@ -477,7 +477,7 @@ class WebhookService:
         return SafeHttpClient(rules)
 
 
-def _iso(time: float) -> str:
+def _format_time(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -217,8 +217,8 @@ def test_check_warns_of_rules_without_effect(project: Path) -> None:
     assert "every rule has an effect." in call("agents", "check", "clerk").output
 
 
-def test_check_names_a_file_that_cannot_be_used(call: Call, home: Path) -> None:
-    folder = home / ".config" / "holdfast" / "agents"
+def test_check_names_a_file_that_cannot_be_used(project: Path) -> None:
+    folder = project / ".holdfast" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bad.md").write_text("---\npermission: 7\n---\nx\n")
     ended = call("agents", "check")

@@ -292,7 +292,7 @@ async def test_a_broken_bubblewrap_is_not_silently_replaced(root, monkeypatch, t
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho no user namespaces >&2\nexit 1\n")
     fake.chmod(0o755)
-    monkeypatch.setattr("holdfast.sandbox.runner.PATH", str(tmp_path))
+    monkeypatch.setattr("holdfast.sandbox.launcher_pool.PATH", str(tmp_path))
     async with running(root, "bubblewrap") as runner:
         with pytest.raises(SandboxFailed):
             await runner.start()
@@ -303,7 +303,7 @@ async def test_a_broken_bubblewrap_is_not_silently_replaced(root, monkeypatch, t
 
 
 async def test_where_nothing_works_commands_are_refused(root, monkeypatch):
-    monkeypatch.setattr("holdfast.sandbox.runner.PATH", "/nonexistent")
+    monkeypatch.setattr("holdfast.sandbox.launcher_pool.PATH", "/nonexistent")
     monkeypatch.setattr("holdfast.sandbox.launch.sys.executable", "/nonexistent/python")
     async with running(root, "auto") as runner:
         with pytest.raises(SandboxFailed) as failed:
@@ -312,7 +312,7 @@ async def test_where_nothing_works_commands_are_refused(root, monkeypatch):
 
 
 async def test_other_systems_than_linux_refuse(root, monkeypatch):
-    monkeypatch.setattr("holdfast.sandbox.runner.sys.platform", "darwin")
+    monkeypatch.setattr("holdfast.sandbox.launcher_pool.sys.platform", "darwin")
     async with running(root, "auto") as runner:
         with pytest.raises(SandboxFailed):
             await run(runner, "ls")

@@ -10,12 +10,10 @@ import msgspec
 import pytest
 from served import Running, running
 
-from holdfast.errors import Unauthenticated
 from holdfast.operations import sessions
 from holdfast.server import Face, FaceRequest, ServerResponse
 from holdfast.server.faces import FACES
-from holdfast.server.logins import LINK_TTL_S, SESSION_TTL_S, LoginSessions, check_target
-from holdfast.testing import FakeClock
+from holdfast.server.logins import check_target
 
 
 def explain(error: Exception, request_id: str) -> ServerResponse:
@@ -92,12 +90,14 @@ async def test_a_face_is_loaded_with_its_first_request(
 async def test_a_link_signs_a_browser_in_once(server: Running) -> None:
     path = await make_link(server, server.token, to="/v1/sessions")
     async with open_browser() as browser, open_browser() as second:
-        assert await follow(browser, server, path) == (303, "/v1/sessions")
+        async with browser.get(server.url + path) as answer:
+            assert answer.status == 200
+            assert 'content="0; url=/v1/sessions"' in await answer.text()
         async with browser.get(f"{server.url}/v1/sessions") as answer:
             assert answer.status == 200
         assert (await follow(second, server, path))[0] == 401
         [cookie] = list(browser.cookie_jar)
-        assert cookie["httponly"] and cookie["samesite"] == "Lax"
+        assert cookie["httponly"] and cookie["samesite"] == "Strict"
 
 
 async def test_a_cookie_is_void_when_its_key_is(server: Running) -> None:
@@ -169,15 +169,60 @@ async def test_who_cannot_ask_gets_no_link(server: Running) -> None:
         assert answer.status == 401
 
 
-async def test_links_and_sessions_end_with_time(server: Running) -> None:
-    clock = FakeClock()
-    logins = LoginSessions(server.app.authenticator, clock=clock)
-    link = logins.create_link("hf_x")
-    clock.advance(LINK_TTL_S)
-    with pytest.raises(Unauthenticated):
-        logins.use_link(link.path.rpartition("/")[2])
-    token = logins.begin("hf_x")
-    clock.advance(SESSION_TTL_S)
-    logins.begin("hf_y")
-    assert token and len(logins._sessions) == 1
+async def test_a_spent_link_leads_people_to_the_page_where_they_log_in(server: Running) -> None:
+    path = await make_link(server, server.token)
+    async with aiohttp.ClientSession() as first:
+        assert (await follow(first, server, path))[0] == 200
+    async with aiohttp.ClientSession(headers={"Accept": "text/html"}) as second:
+        found = await follow(second, server, path)
+        assert found == (303, "/dashboard/login?wrong=link")
+        assert not list(second.cookie_jar)
     assert check_target("/runs/run_1") == "/runs/run_1"
+
+
+async def test_an_admin_logs_a_browser_out(server: Running) -> None:
+    _, secret = await make_key(server, roles=["viewer"], subject="ada")
+    async with open_browser() as browser, open_browser() as other:
+        for one in (browser, other):
+            await follow(one, server, await make_link(server, secret))
+        _, listed = await server.ask("GET", "/v1/logins")
+        first, second = listed["items"]
+        assert first["subject"] == second["subject"] == "ada"
+        assert secret not in str(listed)
+        refused = await server.ask(
+            "DELETE", f"/v1/logins/{first['id']}", headers={"Authorization": f"Bearer {secret}"}
+        )
+        assert refused[0] == 403
+        assert (await server.ask("DELETE", f"/v1/logins/{first['id']}"))[0] == 200
+        assert (await follow(browser, server, "/v1/sessions"))[0] == 401
+        assert (await follow(other, server, "/v1/sessions"))[0] == 200
+        assert (await server.ask("DELETE", f"/v1/logins/{first['id']}"))[0] == 404
+
+
+async def test_a_login_outlives_a_restart_and_no_file_gives_it_away(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        async with open_browser() as browser:
+            await follow(browser, server, await make_link(server, server.token))
+            [cookie] = list(browser.cookie_jar)
+        token = server.token
+    for file in tmp_path.rglob("*"):
+        held = file.read_bytes() if file.is_file() else b""
+        assert cookie.value.encode() not in held
+        if file.name != "server-token.json":
+            assert token.encode() not in held, file
+    async with running(tmp_path) as again:
+        port = again.url.rpartition(":")[2]
+        kept = {"Cookie": f"holdfast_login_{port}={cookie.value}"}
+        async with aiohttp.ClientSession(headers=kept) as browser:
+            assert (await follow(browser, again, "/v1/sessions"))[0] == 200
+            assert (await follow(browser, again, "/dashboard"))[0] == 200
+
+
+async def test_over_https_the_cookie_is_bound_to_the_host(tmp_path: Path) -> None:
+    async with running(tmp_path, trusted_proxies=["127.0.0.1"]) as server:
+        path = await make_link(server, server.token)
+        https = {"X-Forwarded-Proto": "https"}
+        async with aiohttp.ClientSession(headers=https) as browser:
+            async with browser.get(server.url + path) as answer:
+                given = answer.headers["set-cookie"]
+        assert given.startswith("__Host-holdfast_login=") and "; Secure" in given

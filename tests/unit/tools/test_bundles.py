@@ -504,7 +504,7 @@ async def test_a_program_has_the_network_only_if_it_says_so_and_the_operator_too
 
 
 async def test_without_a_sandbox_no_program_runs(tmp_path, local, monkeypatch):
-    monkeypatch.setattr("holdfast.sandbox.runner.sys.platform", "elsewhere")
+    monkeypatch.setattr("holdfast.sandbox.launcher_pool.sys.platform", "elsewhere")
     local.install(make_bundle(tmp_path / "b"))
     async with open_bundles(tmp_path, local) as run:
         part = await run.call("shout", text="x")

@@ -18,16 +18,18 @@ from holdfast.errors import SchemaTooNew, StorageDamaged, StorageError, StorageL
 
 if TYPE_CHECKING:
     from holdfast.identity.keys import ApiKey
+    from holdfast.identity.logins import Login
     from holdfast.identity.tenants import Tenant, TenantState
 
 T = TypeVar("T")
 APPLICATION_ID: Final = 0x48464354
 """`HFCT`: marks a file as ours."""
 _PATIENCE_S: Final = 10.0
+_LOGIN: Final = "id, kind, tenant, subject, created_at, expires_at"
 
 
 class SqliteControlStore:
-    """Keeps keys and tenants in one file; nothing is created before the first write."""
+    """Keeps keys, logins and tenants in one file; nothing is created before the first write."""
 
     def __init__(self, path: Path) -> None:
         """Use this file; it is opened with the first question."""
@@ -86,6 +88,49 @@ class SqliteControlStore:
         query, values = "DELETE FROM keys WHERE tenant = ?", (tenant,)
         if subject:
             query, values = f"{query} AND subject = ?", (tenant, subject)  # type: ignore[assignment]
+        return await self._write(lambda to: to.execute(query, values).rowcount)
+
+    async def add_login(self, login: Login, digest: str, sealed: bytes, *, most: int) -> None:
+        """Keep a login; those that have expired go, and the oldest of its subject beyond `most`."""
+
+        def work(at: sqlite3.Connection) -> None:
+            at.execute("DELETE FROM logins WHERE expires_at <= ?", (login.created_at,))
+            at.execute(
+                "DELETE FROM logins WHERE id IN (SELECT id FROM logins WHERE tenant = ? AND "
+                "subject = ? AND kind = ? ORDER BY created_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                (login.tenant, login.subject, login.kind, most - 1),
+            )
+            values = (*msgspec.structs.astuple(login), digest, sealed)
+            at.execute(
+                f"INSERT INTO logins ({_LOGIN}, digest, sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+
+        await self._write(work)
+
+    async def find_login(self, digest: str) -> tuple[Login, bytes] | None:
+        """Return a login by the SHA-256 of its token, and what is sealed with it."""
+        rows = await self._read(f"SELECT {_LOGIN}, sealed FROM logins WHERE digest = ?", digest)
+        return _to_sealed(rows[0]) if rows else None
+
+    async def take_login(self, digest: str) -> tuple[Login, bytes] | None:
+        """Remove a login and return it: of several that ask, one gets it."""
+        query = f"DELETE FROM logins WHERE digest = ? RETURNING {_LOGIN}, sealed"
+        rows = await self._write(lambda to: to.execute(query, (digest,)).fetchall())
+        return _to_sealed(rows[0]) if rows else None
+
+    async def list_logins(self, tenant: str) -> list[Login]:
+        """Return the logins of a tenant, oldest first."""
+        query = f"SELECT {_LOGIN} FROM logins WHERE tenant = ? ORDER BY created_at, id"
+        return [_to_login(row) for row in await self._read(query, tenant)]
+
+    async def delete_logins(self, tenant: str, *, subject: str = "", login_id: str = "") -> int:
+        """Remove the logins of a tenant, or of one subject, or one; returns how many."""
+        query = (
+            "DELETE FROM logins WHERE tenant = ?1 AND (?2 = '' OR subject = ?2) "
+            "AND (?3 = '' OR id = ?3)"
+        )
+        values = (tenant, subject, login_id)
         return await self._write(lambda to: to.execute(query, values).rowcount)
 
     async def add_tenant(self, tenant: Tenant) -> bool:
@@ -231,6 +276,18 @@ def _to_key(row: tuple[object, ...]) -> ApiKey:
     return msgspec.structs.replace(
         key, revoked_at=revoked_at, last_used_at=last_used_at, expires_at=expires_at
     )
+
+
+def _to_login(row: tuple[object, ...]) -> Login:
+    from holdfast.identity.logins import Login  # noqa: PLC0415 - that module names this store
+
+    names = ("id", "kind", "tenant", "subject", "created_at", "expires_at")
+    return msgspec.convert(dict(zip(names, row, strict=True)), Login)
+
+
+def _to_sealed(row: tuple[object, ...]) -> tuple[Login, bytes]:
+    sealed = row[-1]
+    return _to_login(row[:-1]), sealed if isinstance(sealed, bytes) else b""
 
 
 def _to_tenant(row: tuple[object, ...]) -> Tenant:

@@ -152,7 +152,7 @@ class Crew:
                 raise
             seconds = self._clock.monotonic() - began
             error = HoldfastError(detail=f"It did not end within {state.limits.agent_wall_s:g} s.")
-            spent = await self._spent_by(session, run_id, seconds)
+            spent = await self._compute_spent(session, run_id, seconds)
             return Worked(status="ran out of time", result=None, spent=spent, error=error.to_dict())
         except asyncio.CancelledError:
             seconds = self._clock.monotonic() - began
@@ -170,9 +170,9 @@ class Crew:
         return Worked(status=result.status, result=result, spent=spent, error=dict(error_facts))
 
     async def _note_interrupted(self, session: Session, run_id: str, seconds: float) -> None:
-        self.interrupted += await self._spent_by(session, run_id, seconds)
+        self.interrupted += await self._compute_spent(session, run_id, seconds)
 
-    async def _spent_by(self, session: Session, run_id: str, seconds: float) -> Spent:
+    async def _compute_spent(self, session: Session, run_id: str, seconds: float) -> Spent:
         """Return what a run took that gave no result."""
         current = await self._sessions.get_session(session.id)
         said = [m for m in await self._sessions.messages.all(current) if m.run_id == run_id]

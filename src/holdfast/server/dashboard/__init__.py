@@ -1,7 +1,7 @@
 """The dashboard: pages for people, below `/dashboard` of the server.
 
 A face like any other: a page asks operations in the name of the caller who is logged in, and shows what
-they answer. Here are the pages (`views/`, `templates/`), the login (`logins.py`), and what makes
+they answer. Here are the pages (`views/`, `templates/`), and what makes
 HTML of data. No page holds a script or a style of its own, and none asks another host.
 """
 

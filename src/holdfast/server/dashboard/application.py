@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import hmac
 import importlib.resources
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
@@ -13,23 +13,17 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from holdfast.errors import HoldfastError, RequestInvalid, ServerDraining, Unauthenticated
+from holdfast.identity import make_form_token
 from holdfast.observability import Logger
 from holdfast.operations import Caller
 from holdfast.server.app import HttpApplication
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, Streamed
-from holdfast.server.dashboard.logins import (
-    COOKIE,
-    LIFETIME_S,
-    SECURE_COOKIE,
-    OneTimeLinks,
-    SealedLogins,
-)
 from holdfast.server.dashboard.rendering import Renderer
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.views import add_views
 from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import Disconnected, Send, ServerRequest, ServerResponse
-from holdfast.server.identity import RequestHead, read_bearer
+from holdfast.server.logins import check_own_page, read_cookie
 from holdfast.server.problems import ProblemRaised, make_problem
 
 _log = Logger("holdfast.server.dashboard")
@@ -42,6 +36,7 @@ HTML: Final = "text/html; charset=utf-8"
 _TYPES: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
                  ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}  # fmt: skip
 _MOST_FIELDS: Final = 2_000
+_SPENT: Final = "This link was used already, or is too old."
 _THEMES: Final = frozenset({"light", "dark"})
 _HEADERS: Final = (
     ("content-security-policy", CONTENT_POLICY),
@@ -58,10 +53,8 @@ class Dashboard:
     def __init__(self, app: HttpApplication) -> None:
         """Show what the operations of this application answer."""
         self.app = app
-        self.links = OneTimeLinks()
         self._routes = Routes()
         add_views(self._routes)
-        self._logins: SealedLogins | None = None
         self._kept: dict[Any, Any] = {}
         self._static = _read_static()
         self._renderer = Renderer(_digest_static(self._static))
@@ -87,8 +80,8 @@ class Dashboard:
         method = request.head.method
         if words[:1] == ("static",) and len(words) == 2 and method in ("GET", "HEAD"):
             return self._serve_static(words[1])
-        if words[:1] in (("login",), ("links",)):
-            return await self._log_in(request, words)
+        if words == ("login",):
+            return await self._log_in(request)
         cookie, caller = await self._authenticate(request)
         if caller is None:
             return self._send_to_login(request)
@@ -96,7 +89,8 @@ class Dashboard:
             raise ServerDraining
         if words == ("logout",) and method == "POST":
             await self._read_form(request, cookie)
-            return self._set_cookie(request, "", f"{find_root(request)}/login")
+            cookie_gone = await self.app.logins.end(request.head)
+            return _go_to(f"{find_root(request)}/login", cookie_gone)
         if words == ("theme",) and method == "POST":
             return self._set_theme(request, await self._read_form(request, cookie))
         view, found = self._routes.find(method, words)
@@ -104,7 +98,7 @@ class Dashboard:
         if method == "POST":
             form = await self._read_form(request, cookie)
         runtime = await self.app.runtimes.runtime_for(caller)
-        csrf = (await self._open_logins()).make_csrf_token(cookie)
+        csrf = make_form_token(cookie)
         ask = Ask(request, caller, runtime, root=find_root(request), csrf=csrf, form=form)
         ask.words = found
         ask.send, ask.app, ask.kept = send, self.app, self._kept
@@ -133,33 +127,16 @@ class Dashboard:
 
     # --- who asks ---------------------------------------------------------------------
 
-    async def _open_logins(self) -> SealedLogins:
-        if self._logins is None:
-            self._logins = await asyncio.to_thread(SealedLogins, self.app.settings.storage_path)
-        return self._logins
-
     async def _authenticate(self, request: ServerRequest) -> tuple[str, Caller | None]:
-        cookie = read_cookies(request).get(_name_cookie(request), "")
-        if not cookie:
-            return "", None
-        credential = (await self._open_logins()).open(cookie)
-        if not credential:
+        """Return the cookie of a login and who is logged in; forms bring a token of their own."""
+        logins = self.app.logins
+        bearer = await logins.find_bearer(request.head)
+        if not bearer:
             return "", None
         try:
-            return cookie, await self._check(request, credential)
+            return read_cookie(request.head), await logins.check(request.head, bearer)
         except Unauthenticated:
             return "", None
-
-    async def _check(self, request: ServerRequest, credential: str) -> Caller:
-        """Return whom the API knows by a credential; raises Unauthenticated."""
-        head = RequestHead(
-            method=request.head.method,
-            path=request.head.path,
-            headers={"authorization": f"Bearer {credential}"},
-            address=request.head.address,
-            scheme=request.head.scheme,
-        )
-        return await self.app.authenticator.authenticate(head)
 
     async def _read_form(self, request: ServerRequest, cookie: str) -> list[tuple[str, str]]:
         """Return the fields of a form of this login; a body that is none has the token as header.
@@ -173,7 +150,7 @@ class Dashboard:
         if kind == "application/x-www-form-urlencoded":
             form = await self._read_fields(request)
             token = token or dict(form).get("csrf", "")
-        if not (await self._open_logins()).is_csrf_token(cookie, token):
+        if not hmac.compare_digest(make_form_token(cookie).encode(), token.encode()):
             detail = "this form is not of your present login; load the page again, then send it"
             raise ProblemRaised(403, "request.csrf", detail)
         return form
@@ -191,46 +168,21 @@ class Dashboard:
 
     # --- login ------------------------------------------------------------------------
 
-    async def _log_in(self, request: ServerRequest, words: tuple[str, ...]) -> ServerResponse:
-        """Answer below `login` and `links`, the only pages that need no login."""
-        method, root = request.head.method, find_root(request)
-        if words == ("links",) and method == "POST":
-            # Asked by `holdfast dashboard`, which has a credential and no browser.
-            credential = read_bearer(request.headers)
-            await self._check(request, credential)
-            path = f"{root}/login/{self.links.make(credential)}"
-            return ServerResponse(201, msgspec.json.encode({"path": path}))
-        if words == ("login",) and method in ("GET", "HEAD"):
-            return self._show_login(request)
-        if words == ("login",) and method == "POST":
-            if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-                raise ProblemRaised(403, "request.origin", "another site sent this form")
-            return await self._take_credential(request)
-        if len(words) == 2 and words[0] == "login" and method == "GET":
-            credential = self.links.take(words[1])
-            if not credential:
-                return self._show_login(request, "This link was used already, or is too old.", 401)
-            await self._check(request, credential)
-            # Not a redirect: that one would still count as coming from where the link stood, and
-            # a browser would leave the strict cookie out.
-            values = {"next": root}
-            html = self._renderer.render_bare("entered.html", request, values, theme="")
-            response = self._set_cookie(request, credential, "", await self._open_logins())
-            return msgspec.structs.replace(response, status=200, body=html)
-        raise ProblemRaised(404, "request.no_route", "there is no page at this address")
-
-    async def _take_credential(self, request: ServerRequest) -> ServerResponse:
+    async def _log_in(self, request: ServerRequest) -> ServerResponse:
+        """Answer at `login`, the only page that needs no login."""
+        if request.head.method in ("GET", "HEAD"):
+            is_spent = dict(request.read_query()).get("wrong") == "link"
+            return self._show_login(request, _SPENT if is_spent else "", 401 if is_spent else 200)
+        if request.head.method != "POST":
+            raise ProblemRaised(404, "request.no_route", "there is no page at this address")
+        check_own_page(request.head)
         form = dict(await self._read_fields(request))
-        credential = form.get("key", "").strip()
         try:
-            if not credential or len(credential) > 8_000 or not credential.isascii():
-                raise Unauthenticated
-            await self._check(request, credential)
+            cookie = await self.app.logins.begin(request.head, form.get("key", "").strip())
         except Unauthenticated:
             wrong = "This opens nothing: it is unknown, expired or revoked."
             return self._show_login(request, wrong, 401, form.get("next", ""))
-        place = choose_next(form.get("next", ""), find_root(request))
-        return self._set_cookie(request, credential, place, await self._open_logins())
+        return _go_to(choose_next(form.get("next", ""), find_root(request)), cookie)
 
     def _show_login(
         self, request: ServerRequest, wrong: str = "", status: int = 200, next_: str = ""
@@ -255,22 +207,6 @@ class Dashboard:
             return ServerResponse(401, b"", HTML, (("hx-redirect", place), *_HEADERS))
         return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
 
-    def _set_cookie(
-        self,
-        request: ServerRequest,
-        credential: str,
-        place: str,
-        logins: SealedLogins | None = None,
-    ) -> ServerResponse:
-        sealed = logins.seal(credential) if logins is not None and credential else ""
-        age = LIFETIME_S if sealed else 0
-        is_secure = request.head.scheme == "https"
-        parts = [f"{_name_cookie(request)}={sealed}", "Path=/", "HttpOnly", "SameSite=Strict"]
-        parts += [f"Max-Age={age}", *(["Secure"] if is_secure else [])]
-        goes = (("location", place),) if place else ()
-        headers = (*goes, ("set-cookie", "; ".join(parts)), *_HEADERS)
-        return ServerResponse(303, b"", HTML, headers)
-
     def _set_theme(self, request: ServerRequest, form: list[tuple[str, str]]) -> ServerResponse:
         given = dict(form)
         theme = given.get("theme", "")
@@ -278,8 +214,7 @@ class Dashboard:
         age = 31_536_000 if theme in _THEMES else 0
         cookie = f"{kept}; Path=/; SameSite=Strict; HttpOnly; Max-Age={age}"
         place = choose_next(given.get("next", ""), find_root(request))
-        headers = (("location", place), ("set-cookie", cookie), *_HEADERS)
-        return ServerResponse(303, b"", HTML, headers)
+        return _go_to(place, ("set-cookie", cookie))
 
     # --- files ------------------------------------------------------------------------
 
@@ -316,12 +251,8 @@ def read_cookies(request: ServerRequest) -> Mapping[str, str]:
     return {name: one.value for name, one in jar.items()}
 
 
-def _name_cookie(request: ServerRequest) -> str:
-    """Return the name of the cookie: with the port, since browsers do not tell ports apart."""
-    if request.head.scheme == "https":
-        return SECURE_COOKIE
-    port = request.headers.get("host", "").rpartition(":")[2]
-    return f"{COOKIE}_{port}" if port.isdigit() else COOKIE
+def _go_to(place: str, *headers: tuple[str, str]) -> ServerResponse:
+    return ServerResponse(303, b"", HTML, (("location", place), *headers, *_HEADERS))
 
 
 def _read_theme(request: ServerRequest) -> str:
@@ -342,7 +273,7 @@ def _digest_static(files: Mapping[str, bytes]) -> str:
 
 
 def make_face(app: HttpApplication) -> Face:
-    """Return what answers below `/dashboard`; it knows people by cookies of its own."""
+    """Return what answers below `/dashboard`; people without a login are shown where to log in."""
     dashboard = Dashboard(app)
 
     async def answer(request: FaceRequest) -> ServerResponse | None:

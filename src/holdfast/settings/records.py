@@ -1,0 +1,224 @@
+"""What is kept, where and for how long: storage, artifacts, sessions, state, memories."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holdfast.settings.section import SettingsSection, name_variable
+from holdfast.settings.values import (
+    AnyCase,
+    Directory,
+    Duration,
+    Line,
+    OptionalCount,
+    OptionalDuration,
+    StoreUrl,
+    Switch,
+    Url,
+)
+
+Durability = Annotated[Literal["process", "power"], AnyCase]
+OnBusy = Annotated[Literal["queue", "reject", "interrupt", "steer"], AnyCase]
+RememberScope = Annotated[Literal["off", "session", "user", "project"], AnyCase]
+
+
+class RetentionSettings(SettingsSection):
+    """How long records are kept; `none` keeps them without limit."""
+
+    message_ttl_s: OptionalDuration = Field(
+        default=None, description="Remove messages that are older than this."
+    )
+    event_ttl_s: OptionalDuration = Field(
+        default=None, description="Remove events of ended sessions that are older than this."
+    )
+    session_ttl_s: OptionalDuration = Field(
+        default=None, description="Expire sessions that no process touched for this long."
+    )
+    max_messages: OptionalCount = Field(
+        default=None, description="Keep at most this many messages per session."
+    )
+    max_events: OptionalCount = Field(
+        default=None, description="Keep at most this many events per session."
+    )
+    max_sessions: OptionalCount = Field(
+        default=None, description="Keep at most this many archived sessions."
+    )
+
+
+class StorageSettings(SettingsSection):
+    """Where records are kept, and how safely."""
+
+    state_dir: Directory = Field(
+        description="Directory of the journal and everything else that is kept; by default "
+        "`$XDG_STATE_HOME/holdfast` or `~/.local/state/holdfast`.",
+        json_schema_extra=name_variable("AGENT_STATE_DIR"),
+    )
+    url: StoreUrl = Field(
+        default="",
+        description="Address of the store that keeps the records: `sqlite:///DIRECTORY` for the "
+        "file `journal.db` in a directory (its absolute path), "
+        "`postgresql://USER@HOST/DATABASE` for a database that many machines share (extra "
+        "`postgres`), `memory://` to keep nothing, or a scheme that an installed package adds; "
+        "without it, SQLite in `state_dir`. A project's file cannot set it.",
+    )
+    durability: Durability = Field(
+        default="process",
+        description="What a finished step survives: `process` the death of the process, "
+        "`power` also a power cut.",
+    )
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
+
+
+class ArtifactSettings(SettingsSection):
+    """Where files that agents, tools and people leave are kept, and how much of them."""
+
+    url: StoreUrl = Field(
+        default="",
+        description="Address of the place: `file:///DIRECTORY`, `sqlite:///DIRECTORY` (the file "
+        "`artifacts.db`), `memory://`, or a bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, "
+        "`az://CONTAINER/PREFIX` (extra `s3`). Without it, `artifacts` in the state directory. A "
+        "project's file cannot set it.",
+    )
+    endpoint_url: Url | None = Field(
+        default=None,
+        description="Address of the server of the bucket, where it is not the vendor's own. A "
+        "project's file cannot set it.",
+    )
+    region: Line | None = Field(default=None, description="Region of the bucket.")
+    compress: Switch = Field(
+        default=True,
+        description="Compress contents above 4 KB with zstd, where the extra `artifacts` is "
+        "installed.",
+    )
+    session_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of artifacts that one session may keep."
+    )
+    tenant_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of artifacts that all sessions may keep together."
+    )
+    largest_bytes: OptionalCount = Field(
+        default=None, description="Most bytes of a single artifact."
+    )
+    ttl_s: OptionalDuration = Field(
+        default=None, description="Remove artifacts that are older than this."
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep at most this many versions of each file."
+    )
+
+
+class SessionSettings(SettingsSection):
+    """How turns of one session wait for each other."""
+
+    lease_ttl_s: Duration = Field(
+        default=30.0,
+        description="A writer that gives no sign of life for this long loses the session.",
+    )
+    on_busy: OnBusy = Field(
+        default="queue", description="What a turn does when the session is busy."
+    )
+
+
+class StateSettings(SettingsSection):
+    """What agents keep between runs."""
+
+    max_value_bytes: int = Field(
+        default=256 * 1024,
+        ge=1,
+        le=64 * 1024 * 1024,
+        description="How large one value of the state may be, as JSON.",
+    )
+    max_keys: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="How many keys one scope of the state may have (of one user, one agent, one "
+        "session, …).",
+    )
+    history_ttl_s: OptionalDuration = Field(
+        default=None,
+        description="Remove values that were replaced longer ago than this; what is set now, and "
+        "which versions there were, stays.",
+    )
+    keep_versions: OptionalCount = Field(
+        default=None, description="Keep the value of at most this many versions of a key."
+    )
+
+
+class MemorySettings(SettingsSection):
+    """What is remembered, how it is found, and when it is shown to agents."""
+
+    embedder: Line = Field(
+        default="static",
+        description="What finds memories by their meaning: `static` (built in), `minilm` (extra "
+        "`embeddings`), `none` (words only), or `openai:MODEL` for an OpenAI-compatible server "
+        "at `model.openai_base_url`.",
+    )
+    dimensions: OptionalCount = Field(
+        default=None,
+        description="Length of the vectors to ask a remote embedder for; without it, the "
+        "model's own.",
+    )
+    asks_former: Switch = Field(
+        default=True,
+        description="After a change of `embedder`, whether searches still ask the server of the "
+        "old one for as long as vectors of it are left.",
+    )
+    recall_tokens: int = Field(
+        default=800,
+        ge=0,
+        le=100_000,
+        description="Most tokens of memories that are put before an agent with each request; "
+        "0 shows none.",
+    )
+    recall_scope: Annotated[Literal["session", "project", "user", "global"], AnyCase] = Field(
+        default="project",
+        description="How far memories come from that are put before an agent: only of its "
+        "`session`, also of its `project`, also of the `user` in all projects, also of everyone "
+        "(`global`).",
+    )
+    remember_conversations: RememberScope = Field(
+        default="off",
+        description="Store every turn of a conversation as a memory, found by this `session`, "
+        "by all of the `user` or of the `project`; `off` stores none.",
+    )
+    has_tools: Switch = Field(
+        default=True,
+        description="Whether agents are offered the tools `remember` and `recall`.",
+    )
+    rerank: Switch = Field(
+        default=True,
+        description="Whether the best memories of a search are ranked again, token by token and "
+        "by the kind of answer that is asked for.",
+    )
+    rerank_within_s: OptionalDuration = Field(
+        default=None,
+        description="A search that has taken this long is answered without ranking again.",
+    )
+    recency_weight: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=10.0,
+        allow_inf_nan=False,
+        description="How much being new counts when memories are ranked, where words and meaning "
+        "count 1 together; 0 leaves age out.",
+    )
+    half_life_days: float = Field(
+        default=30.0,
+        gt=0.0,
+        le=36_500.0,
+        allow_inf_nan=False,
+        description="After so many days being new counts half: for `recency_weight`, and for "
+        "what goes first where `max_entries` or `max_bytes` is reached.",
+    )
+    max_entries: OptionalCount = Field(
+        default=None,
+        description="Keep at most this many memories of each session, user and project; the least "
+        "important and oldest go first, pinned ones never.",
+    )
+    max_bytes: OptionalCount = Field(
+        default=None,
+        description="Keep at most this many bytes of memories of each session, user and project.",
+    )
