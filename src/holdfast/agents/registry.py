@@ -76,11 +76,11 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in an agent's rules or lists that has no effect, and why."""
+    """Something in an agent's rules or lists, or its whole file, that has no effect, and why."""
 
     agent: str
     text: str
-    """The rule, or the name in a list."""
+    """The rule, the name in a list, or `its file`."""
     because: str
 
 
@@ -173,6 +173,12 @@ class AgentRegistry:
         """Return what is wrong with agent files, each as `path:line: text`."""
         found = await self._find()
         return tuple(found.problems.values()) if found is not None else ()
+
+    async def list_broken_files(self) -> list[AgentWarning]:
+        """Return each agent file that cannot be used, and why."""
+        found = await self._find()
+        problems = found.problems.items() if found is not None else ()
+        return [AgentWarning(agent=name, text="its file", because=why) for name, why in problems]
 
     async def list_agents(self, *, include_hidden: bool = False) -> list[Agent]:
         """Return all agents: the built-in ones first."""

@@ -72,7 +72,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "tools": (
         "holdfast.cli.tools",
-        "List, show, call, install or verify tools.",
+        "List, show, run, install or verify tools.",
     ),
     "metrics": (
         "holdfast.cli.metrics",

@@ -42,7 +42,7 @@ _SHORT = 60
 
 @click.group("tools", cls=Group)
 def command() -> None:
-    """List, show, call, install or verify tools."""
+    """List, show, run, install or verify tools."""
 
 
 @command.command("list")

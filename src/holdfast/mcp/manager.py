@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,8 @@ from holdfast.settings import McpEndpoint
 from holdfast.tools import ToolRegistry
 
 _log = Logger("holdfast.mcp")
+_ADDRESS_WAIT_S: Final = 3.0
+"""How long the start of a run waits for a server that is an address."""
 
 _LATER = frozenset({"env", "headers", "hosts"})
 
@@ -103,6 +105,7 @@ class McpManager:
         self._keeping = keeping
         self._registered: dict[str, tuple[str, str]] = {}
         self._told: set[str] = set()
+        self._looking: dict[str, asyncio.Task[None]] = {}
 
     # --- configuration ----------------------------------------------------------------
 
@@ -243,6 +246,11 @@ class McpManager:
 
     async def aclose(self) -> None:
         """End all connections, and the programs with them; safe to repeat."""
+        looking = list(self._looking.values())
+        self._looking.clear()
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         await asyncio.gather(*(server.aclose() for server in self._servers.values()))
 
     # --- inside -----------------------------------------------------------------------
@@ -272,8 +280,35 @@ class McpManager:
         )
 
     async def _prepare(self, server: Server, registry: ToolRegistry) -> None:
+        """Register what a server offers; one that is only an address is not waited for long.
+
+        It answers at once or is not there, while a program may have to be fetched first. What
+        answers later is offered to later runs.
+        """
         if server.connection.pause_s > 0:
             return
+        looking = self._looking.get(server.name)
+        if looking is not None and not looking.done():
+            return
+        looking = asyncio.create_task(self._look(server, registry))
+        self._looking[server.name] = looking
+        try:
+            wait_s = _ADDRESS_WAIT_S if server.endpoint.transport == "http" else None
+            await asyncio.wait({looking}, timeout=wait_s)
+        except asyncio.CancelledError:
+            looking.cancel()
+            raise
+        if looking.done():
+            await looking
+        elif server.name not in self._told:
+            self._told.add(server.name)
+            _log.warning(
+                "mcp.not_waited_for",
+                endpoint=server.name,
+                error=f"no answer within {_ADDRESS_WAIT_S:g} s; the run begins without its tools",
+            )
+
+    async def _look(self, server: Server, registry: ToolRegistry) -> None:
         try:
             await server.look()
         except HoldfastError as error:

@@ -53,7 +53,16 @@ from holdfast.messages import (
     has_file,
     strip_session,
 )
-from holdfast.providers import CallEvents, Finished, Model, ModelRequest, close_stream, is_outage
+from holdfast.providers import (
+    CallEvents,
+    Finished,
+    Model,
+    ModelRequest,
+    Restarted,
+    TextDelta,
+    close_stream,
+    is_outage,
+)
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.files import SessionFiles
 from holdfast.runs.instrumentation import HookedContextBuilder
@@ -61,6 +70,7 @@ from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
+from holdfast.runs.unfinished import is_answer, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
 from holdfast.state import StateManager
@@ -133,6 +143,7 @@ class AgentTurn:
         self._unread = 0
         self._was_handed_over = turn.is_resumed
         self._is_limited = False
+        self._unfinished: Message | None = None
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.instrumentation.where.agent_path or agent.name
         self._hearing = CallEvents(agent.name)
@@ -179,11 +190,14 @@ class AgentTurn:
                 raise
             # The caller that waits for the run may be cancelled too, as one whom the same person
             # stopped.
-            if await finish(self._turn.close_calls(_CANCELLED)):
+            is_cancelled = await finish(self._turn.close_calls(_CANCELLED))
+            self._keep_unfinished()
+            if is_cancelled:
                 raise asyncio.CancelledError from None
             return TurnCancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
+            self._keep_unfinished()
             raise
         except Exception as error:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
@@ -225,7 +239,7 @@ class AgentTurn:
                 elif self._was_handed_over and (given := find_handed_over_answer(last)) is not None:
                     self._was_handed_over = False
                     calls = await self._add(given)
-                elif not calls and last.role == "assistant" and last.run_id == self._run_id:
+                elif not calls and is_answer(last) and last.run_id == self._run_id:
                     if self._output is None or await self._fits(last, self._output):
                         return TurnCompleted(result={"message_id": last.id})
                 elif self._steps >= self._agent.steps:
@@ -234,6 +248,7 @@ class AgentTurn:
                     self._steps += 1
                     calls = await self._ask_model(compactor, spending)
         except BudgetExceeded as error:
+            self._keep_unfinished()
             return TurnFailed(error=error.to_dict())
         finally:
             if spending is not None:
@@ -501,6 +516,8 @@ class AgentTurn:
         What the call met with is kept, however it ends.
         """
         model, listener = self._model, self._listener
+        self._unfinished = None
+        said: list[str] = []
         with self._hearing as heard:
             try:
                 stream = model.stream(request, deltas=listener is not None)
@@ -510,6 +527,14 @@ class AgentTurn:
                             listener(delta)
                         if isinstance(delta, Finished):
                             return self._charge(delta.message)
+                        if isinstance(delta, TextDelta):
+                            said.append(delta.text)
+                        elif isinstance(delta, Restarted):
+                            said.clear()
+                except asyncio.CancelledError:
+                    if model.info.is_llm:
+                        self._unfinished = make_unfinished(model.info, request, "".join(said))
+                    raise
                 finally:
                     await close_stream(stream)
             finally:
@@ -594,6 +619,26 @@ class AgentTurn:
             closed = await self._turn.close_calls(_CANCELLED)
             self._replace_last({part.call_id: part for part in closed})
 
+    def _keep_unfinished(self) -> None:
+        """Keep what arrived of an answer that was broken off, and what it took so far.
+
+        It is stored with the end of the run that follows: a run that goes on asks again.
+        """
+        answer, self._unfinished = self._unfinished, None
+        if answer is None:
+            return
+        named = msgspec.structs.replace(
+            self._charge(answer),
+            id=make_id("msg"),
+            session_id=self._session_id,
+            run_id=self._run_id,
+            agent=self._agent.name,
+            time_created=self._services.clock.now(),
+        )
+        fact = MessageCreated(message=strip_session(named))
+        self._turn.defer(fact, agent_path=self._path)
+        self._messages.append(named)
+
     # --- the transcript ---------------------------------------------------------------
 
     async def _add(self, message: Message, *, may_wait: bool = False) -> tuple[ToolPart, ...]:
@@ -630,18 +675,19 @@ class AgentTurn:
             elif isinstance(part, FilePart):
                 self._messages.has_files = True
             parts.append(part)
-        is_answer = message.role == "assistant"
+        is_assistant = message.role == "assistant"
         named = msgspec.structs.replace(
             message,
             id=message.id or make_id("msg"),
             session_id=self._session_id,
             run_id=self._run_id,
-            agent=self._agent.name if is_answer else message.agent,
+            agent=self._agent.name if is_assistant else message.agent,
             parts=tuple(parts),
             time_created=message.time_created or self._services.clock.now(),
         )
-        fact, path = MessageCreated(message=strip_session(named)), self._path if is_answer else ""
-        if may_wait or (is_answer and not calls and not self._is_limited):
+        fact = MessageCreated(message=strip_session(named))
+        path = self._path if is_assistant else ""
+        if may_wait or (is_assistant and not calls and not self._is_limited):
             self._turn.defer(fact, agent_path=path)
         else:
             await self._turn.append(fact, agent_path=path)

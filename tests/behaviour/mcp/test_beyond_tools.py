@@ -99,7 +99,7 @@ async def test_agent_reads_a_resource_that_a_rule_names(tmp_path: Path, far: dic
         )
         ended = await client.execute_agent(agent, "", "go")
         messages = await client.messages.list(ended.session_id)
-    parts = [part for one in messages for part in one.tool_calls]
+    parts = [part for one in messages.items for part in one.tool_calls]
     assert [part.state for part in parts] == ["completed", "error"]
 
 
