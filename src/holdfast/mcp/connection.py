@@ -114,8 +114,10 @@ class Connection:
         self._failures = 0
         return listed
 
-    async def call(self, tool: str, arguments: JsonObject, progress: Progress) -> JsonObject:
-        """Call a tool and return the server's answer.
+    async def call(
+        self, tool: str, arguments: JsonObject, progress: Progress, *, traceparent: str = ""
+    ) -> JsonObject:
+        """Call a tool and return the server's answer; `traceparent` tells it the caller's trace.
 
         Raises:
             Lost, NoAnswer: the call was sent, and what became of it is not known.
@@ -125,7 +127,11 @@ class Connection:
         session = await self.session()
         try:
             answer = await session.call_tool(
-                tool, arguments, timeout_s=self._opening.endpoint.timeout_s, on_progress=progress
+                tool,
+                arguments,
+                timeout_s=self._opening.endpoint.timeout_s,
+                on_progress=progress,
+                traceparent=traceparent,
             )
         except NoAnswer:
             self._silences += 1

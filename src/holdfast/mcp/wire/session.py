@@ -84,7 +84,13 @@ class WireSession:
         return await session._dispatcher.send_raw_request(data["method"], data["params"], options)
 
     async def call_tool(
-        self, name: str, arguments: JsonObject, *, timeout_s: float, on_progress: Progress
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        timeout_s: float,
+        on_progress: Progress,
+        traceparent: str = "",
     ) -> JsonObject:
         """Call a tool and return the answer; cancelling tells the server.
 
@@ -97,9 +103,10 @@ class WireSession:
         ) -> None:
             on_progress(progress, total, message)
 
-        request = types.CallToolRequest(
-            params=types.CallToolRequestParams(name=name, arguments=arguments)
-        )
+        params = types.CallToolRequestParams(name=name, arguments=arguments)
+        if traceparent:
+            params.meta = cast("types.RequestParamsMeta", {"traceparent": traceparent})
+        request = types.CallToolRequest(params=params)
         with _translate():
             # Not `call_tool`: that checks the answer against the server's own schema, whose
             # patterns a hostile server could make us match for ever.
