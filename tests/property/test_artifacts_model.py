@@ -22,8 +22,8 @@ from holdfast.artifacts import (
     FileBlobs,
     FileLocks,
     KeyRing,
-    blob_key,
     collect,
+    make_blob_key,
     rekey,
     verify,
 )
@@ -195,7 +195,7 @@ class ArtifactMachine(RuleBasedStateMachine):
     async def _check_no_orphan(self) -> None:
         kept = {info.key async for info in self.blobs.scan()}
         assert kept == {
-            blob_key("acme", one.digest)
+            make_blob_key("acme", one.digest)
             for one in (await self.store.list(EVERYTHING, limit=10_000)).items
         }
         assert list(await self.blobs.uploads()) == []

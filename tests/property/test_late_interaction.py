@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from holdfast.memory.dialogue import StoredLine, describe_label, infer_turn, without_label
+from holdfast.memory.dialogue import StoredLine, describe_label, drop_label, infer_turn
 from holdfast.memory.late_interaction import (
     compute_idf_weights,
     compute_max_sim_of_ids,
@@ -90,7 +90,7 @@ def test_a_speaker_is_inferred_only_where_a_label_recurs(lines: list[str], text:
     before = [StoredLine(row, line, "") for row, line in enumerate(lines, 1)][::-1]
     for new in (text, *lines[:2]):
         found = infer_turn(new, before)
-        assert without_label(new) == new or describe_label(new)
+        assert drop_label(new) == new or describe_label(new)
         if not found.speaker:
             assert found.follows is None and found.earlier == ()
             continue

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr, ValidationError
 
 from holdfast.errors import ConfigError
-from holdfast.settings import LoadedSettings, load_settings
+from holdfast.observability import process_redactor
+from holdfast.settings import LoadedSettings, list_secret_places, load_settings
 from holdfast.settings.environment import process_environment
 
 KEY = "sk-planted-0123456789"
@@ -461,3 +463,65 @@ def test_a_project_cannot_say_where_records_are_kept(desk: Desk, name: str) -> N
     desk.write(name, f"{text}\n")
     [mistake] = desk.mistakes()
     assert "storage.url: a project cannot say where records are kept" in mistake
+
+
+# --- secrets in files of their own -----------------------------------------------------
+
+
+def test_key_comes_from_the_file_that_its_variable_names(desk: Desk) -> None:
+    path = desk.write("mounted", f"{KEY}\n", mode=0o444)
+    loaded = desk.load(OPENAI_API_KEY_FILE=str(path), MY_VENDOR_KEY_FILE=str(path))
+    key = loaded.settings.secrets.openai_api_key
+    assert key is not None
+    assert key.get_secret_value() == KEY
+    assert loaded.find_source("secrets.openai_api_key") == "environment OPENAI_API_KEY_FILE"
+    other = loaded.secret("MY_VENDOR_KEY")
+    assert other is not None
+    assert other.get_secret_value() == KEY
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is empty"), ("\n \n", "is empty"), (f"{KEY}\nmore", "must hold one line")],
+)
+def test_file_that_holds_no_secret_is_refused(desk: Desk, text: str, said: str) -> None:
+    path = desk.write("mounted", text)
+    [mistake] = desk.mistakes(OPENAI_API_KEY_FILE=str(path))
+    assert mistake.startswith("environment OPENAI_API_KEY_FILE: ")
+    assert said in mistake
+
+
+def test_file_that_is_missing_relative_or_a_pipe_is_refused(desk: Desk) -> None:
+    os.mkfifo(desk.repo / "pipe")
+    for path in (str(desk.repo / "nowhere"), "mounted", str(desk.repo / "pipe"), "/"):
+        assert len(desk.mistakes(OPENAI_API_KEY_FILE=path)) == 1
+    assert desk.load(OPENAI_API_KEY_FILE=" ").settings.secrets.openai_api_key is None
+
+
+def test_key_and_file_at_once_are_refused(desk: Desk) -> None:
+    path = desk.write("mounted", KEY)
+    [mistake] = desk.mistakes(OPENAI_API_KEY_FILE=str(path), OPENAI_API_KEY=KEY)
+    assert "OPENAI_API_KEY is set too" in mistake
+
+
+def test_project_cannot_have_files_read(desk: Desk) -> None:
+    path = desk.write("id_rsa", KEY)
+    desk.write(".env", f"OPENAI_API_KEY_FILE={path}\nOPENAI_BASE_URL=http://evil.example/v1\n")
+    [mistake] = desk.mistakes()
+    assert mistake.endswith(".env:1: OPENAI_API_KEY_FILE can be set in the environment only")
+
+
+def test_other_settings_have_no_files(desk: Desk) -> None:
+    path = desk.write("mounted", "debug")
+    [mistake] = desk.mistakes(HOLDFAST_LOG_LEVEL_FILE=str(path))
+    assert "unknown variable HOLDFAST_LOG_LEVEL_FILE" in mistake
+
+
+def test_mounted_secrets_are_hidden_from_tools_and_from_every_text(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = desk.write("mounted", f"{KEY}-of-a-vendor\n")
+    monkeypatch.setenv("MY_VENDOR_TOKEN_FILE", str(path))
+    settings = desk.load().settings
+    assert path in list_secret_places(settings)
+    assert KEY not in process_redactor(settings).text(f"with {KEY}-of-a-vendor")

@@ -373,7 +373,7 @@ class Agent(Generic[OutputT, DepsT]):
             kept["model"] = ""
         given: tuple[ToolReference, ...] | None = None
         if self.has_tools:
-            given = (*self.required_tools, *map(_reference, self.tools))
+            given = (*self.required_tools, *map(_make_reference, self.tools))
         wanted = getattr(self.deps_type, "__qualname__", "") if self.deps_type else ""
         return AgentRecord(
             **kept,
@@ -458,7 +458,7 @@ def _make_rule_set(
     return RuleSet(rules=permission, also=(only,))
 
 
-def _reference(tool: Tool) -> ToolReference:
+def _make_reference(tool: Tool) -> ToolReference:
     return ToolReference(
         name=tool.name, schema_hash=tool.schema_hash, is_builtin=stands_for_builtin(tool)
     )

@@ -205,7 +205,7 @@ class AgentFiles:
                 found.problems.setdefault(key, f"{path}:1: {told}: {advice}")
                 continue
             found.agents[key] = AgentFile(
-                agent=agent if is_trusted else without_grants(agent),
+                agent=agent if is_trusted else drop_grants(agent),
                 source=source,
                 path=path,
                 digest=digest,
@@ -229,7 +229,7 @@ class AgentFiles:
         return agent, hash_sha256(data), problem
 
 
-def without_grants(agent: Agent) -> Agent:
+def drop_grants(agent: Agent) -> Agent:
     """Return an agent whose rules allow nothing that changes anything without asking."""
     rules: list[PermissionRule] = []
     listed = agent.allowed_tools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,6 +13,7 @@ from holdfast.agents.builtin import list_builtin_agents
 from holdfast.agents.definition import Agent, AgentRecord
 from holdfast.agents.files import AgentFiles, FoundAgents
 from holdfast.errors import AlreadyExists, ConfigError, NotFound, UsageError
+from holdfast.hooks import select_points
 from holdfast.journal import (
     SYSTEM_SESSION,
     Event,
@@ -75,11 +76,11 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in an agent's rules or lists that has no effect, and why."""
+    """Something in an agent's rules or lists, or its whole file, that has no effect, and why."""
 
     agent: str
     text: str
-    """The rule, or the name in a list."""
+    """The rule, the name in a list, or `its file`."""
     because: str
 
 
@@ -173,6 +174,12 @@ class AgentRegistry:
         found = await self._find()
         return tuple(found.problems.values()) if found is not None else ()
 
+    async def list_broken_files(self) -> list[AgentWarning]:
+        """Return each agent file that cannot be used, and why."""
+        found = await self._find()
+        problems = found.problems.items() if found is not None else ()
+        return [AgentWarning(agent=name, text="its file", because=why) for name, why in problems]
+
     async def list_agents(self, *, include_hidden: bool = False) -> list[Agent]:
         """Return all agents: the built-in ones first."""
         agents = [entry.agent for entry in await self.entries()]
@@ -194,16 +201,18 @@ class AgentRegistry:
         self._living.pop(key, None)
         return True
 
-    def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Agent, ...]:
+    def load_entry_points(
+        self, group: str = ENTRY_POINT_GROUP, *, packages: Collection[str] | None = None
+    ) -> tuple[Agent, ...]:
         """Import the agents that installed packages offer; only when asked.
 
-        An entry point names an Agent, or an iterable of agents.
+        An entry point names an Agent, or an iterable of agents. With `packages`, only theirs.
 
         Raises:
             UsageError: an entry point holds something else, or cannot be imported.
         """
         loaded: list[Agent] = []
-        points = importlib.metadata.entry_points(group=group)
+        points = select_points(importlib.metadata.entry_points(group=group), packages)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
             try:
                 value: object = point.load()

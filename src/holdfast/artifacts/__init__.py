@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.artifacts.blobs import BlobInfo as BlobInfo
     from holdfast.artifacts.blobs import BlobStore as BlobStore
     from holdfast.artifacts.blobs import BlobUpload as BlobUpload
-    from holdfast.artifacts.blobs import blob_key as blob_key
+    from holdfast.artifacts.blobs import make_blob_key as make_blob_key
     from holdfast.artifacts.catalogue import ARTIFACT_PROJECTIONS as ARTIFACT_PROJECTIONS
     from holdfast.artifacts.catalogue import ARTIFACTS as ARTIFACTS
     from holdfast.artifacts.catalogue import ArtifactRow as ArtifactRow
@@ -78,7 +78,7 @@ else:
             "access": "ArtifactActor allows find_access",
             "artifact": "Access Artifact ArtifactFilter ArtifactKind ArtifactOptions ArtifactPage "
             "ArtifactScope check_name",
-            "blobs": "BlobInfo BlobStore BlobUpload blob_key",
+            "blobs": "BlobInfo BlobStore BlobUpload make_blob_key",
             "catalogue": "ARTIFACTS ARTIFACT_PROJECTIONS ArtifactRow ArtifactUsage GrantRow",
             "events": "ArtifactAccessed ArtifactDeleted ArtifactPlaceClaimed ArtifactSaved "
             "ArtifactShared ArtifactUnshared",

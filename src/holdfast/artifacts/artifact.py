@@ -159,7 +159,7 @@ def check_options(options: ArtifactOptions) -> ArtifactOptions:
             detail=f"The metadata of an artifact has at most {MOST_METADATA_BYTES >> 10} KB; save "
             "what is larger as an artifact of its own."
         )
-    if options.media_type and not _media_type().fullmatch(options.media_type):
+    if options.media_type and not _compile_media_type().fullmatch(options.media_type):
         raise UsageError(detail=f"{options.media_type[:80]!r} is no media type such as text/plain.")
     if options.ttl_s is not None and not 0 < options.ttl_s < float("inf"):
         raise UsageError(detail="`ttl_s` is a number of seconds above zero.")
@@ -169,7 +169,7 @@ def check_options(options: ArtifactOptions) -> ArtifactOptions:
 
 
 @functools.cache
-def _media_type() -> re.Pattern[str]:
+def _compile_media_type() -> re.Pattern[str]:
     token = r"[A-Za-z0-9!#$&^_.+-]{1,63}"
     return re.compile(rf"{token}/{token}(?:; ?[A-Za-z0-9=\"._ -]{{1,100}})?")
 
@@ -180,13 +180,13 @@ def check_digest(digest: object) -> str:
     Raises:
         UsageError: it is none.
     """
-    if not isinstance(digest, str) or not _hex().fullmatch(digest):
+    if not isinstance(digest, str) or not _compile_hex().fullmatch(digest):
         raise UsageError(detail="A digest is a SHA-256 as 64 hexadecimal characters.")
     return digest
 
 
 @functools.cache
-def _hex() -> re.Pattern[str]:
+def _compile_hex() -> re.Pattern[str]:
     return re.compile(rf"[0-9a-f]{{{_DIGEST_CHARS}}}")
 
 

@@ -97,7 +97,7 @@ class BlobStore(Protocol):
         ...
 
 
-def blob_key(tenant: str, digest: str) -> str:
+def make_blob_key(tenant: str, digest: str) -> str:
     """Return the key of a content: what is the same is kept once, for each tenant."""
     return f"{tenant}/{digest}"
 
@@ -111,4 +111,4 @@ def split_key(key: str) -> tuple[str, str] | None:
         return None
 
 
-__all__ = ["BlobInfo", "BlobStore", "BlobUpload", "blob_key", "split_key"]
+__all__ = ["BlobInfo", "BlobStore", "BlobUpload", "make_blob_key", "split_key"]

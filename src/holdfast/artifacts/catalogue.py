@@ -84,7 +84,7 @@ class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lineage(self) -> str:
         """What all versions of one file share."""
-        return lineage_of(self.artifact.scope, self.artifact.scope_id, self.artifact.name)
+        return make_lineage(self.artifact.scope, self.artifact.scope_id, self.artifact.name)
 
     @property
     def is_live(self) -> bool:
@@ -92,7 +92,7 @@ class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
         return not self.deleted_seq
 
 
-def lineage_of(scope: str, scope_id: str, name: str) -> str:
+def make_lineage(scope: str, scope_id: str, name: str) -> str:
     """Return what all versions of one file share."""
     return f"{scope}\n{scope_id}\n{name}"
 

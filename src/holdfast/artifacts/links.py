@@ -37,7 +37,7 @@ class LinkClaim(
 def sign_link(claim: LinkClaim, key: bytes) -> str:
     """Return a claim as a token of letters, digits, `-`, `_` and `.`."""
     body = f"{_VERSION}.{_to_text(msgspec.json.encode(claim))}"
-    return f"{body}.{_to_text(_signature(body, key))}"
+    return f"{body}.{_to_text(_sign_body(body, key))}"
 
 
 def verify_link(token: str, key: bytes, *, now: float) -> LinkClaim:
@@ -52,7 +52,7 @@ def verify_link(token: str, key: bytes, *, now: float) -> LinkClaim:
     body, mark, signature = token.rpartition(".") if len(token) <= _LONGEST else ("", "", "")
     if not mark or not token.isascii():
         raise LinkRefused(detail="it is no link")
-    if not hmac.compare_digest(_to_text(_signature(body, key)), signature):
+    if not hmac.compare_digest(_to_text(_sign_body(body, key)), signature):
         raise LinkRefused(detail="its signature does not hold")
     version, _, text = body.partition(".")
     try:
@@ -66,7 +66,7 @@ def verify_link(token: str, key: bytes, *, now: float) -> LinkClaim:
     return claim
 
 
-def _signature(body: str, key: bytes) -> bytes:
+def _sign_body(body: str, key: bytes) -> bytes:
     return hmac.digest(key, _LABEL + body.encode(), hashlib.sha256)
 
 

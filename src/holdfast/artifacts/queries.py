@@ -77,15 +77,15 @@ class CatalogueReader(msgspec.Struct, frozen=True, eq=False):
 
     async def newest(self, session_id: str, lineage: str) -> ArtifactRow | None:
         """Return the newest version of a file, a deleted one too, `None` if there is none."""
-        found = await self._of_lineage(session_id, lineage, (), limit=1)
+        found = await self._list_lineage(session_id, lineage, (), limit=1)
         return found[0] if found else None
 
     async def versions(self, session_id: str, lineage: str, *, limit: int) -> list[ArtifactRow]:
         """Return the versions of a file that are there, newest first."""
         is_live = (Condition("is_live", "=", True),)
-        return await self._of_lineage(session_id, lineage, is_live, limit=limit)
+        return await self._list_lineage(session_id, lineage, is_live, limit=limit)
 
-    async def _of_lineage(
+    async def _list_lineage(
         self, session_id: str, lineage: str, where: tuple[Condition, ...], limit: int
     ) -> list[ArtifactRow]:
         found = await self.journal.rows(

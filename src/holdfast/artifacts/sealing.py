@@ -86,7 +86,7 @@ class Sealer:
         self._head = header.pack()
         self._cipher = make_cipher(key, header, tenant) if key else None
         self._tenant = tenant
-        self._compress = _compressor() if compresses else None
+        self._compress = _make_compressor() if compresses else None
         self._hash = hashlib.sha256()
         self._rest = bytearray()
         self._frames = 0
@@ -188,7 +188,7 @@ class Unsealer:
             head = int.from_bytes(self._input[place : place + 4])
             length = head & ~_COMPRESSED
             if self._is_over or length > _MOST_FRAME_BYTES:
-                raise self._damaged("it holds bytes that nobody put there")
+                raise self._make_damage("it holds bytes that nobody put there")
             if len(self._input) - place - 4 < length:
                 break
             frame = bytes(self._input[place + 4 : place + 4 + length])
@@ -206,11 +206,11 @@ class Unsealer:
             ArtifactDamaged: something is missing, or it is not the content that was asked for.
         """
         if not self._is_over or self._input:
-            raise self._damaged("it was cut short")
+            raise self._make_damage("it was cut short")
         if self._wanted not in (None, self.size):
-            raise self._damaged(f"it has {self.size} bytes, not {self._wanted}")
+            raise self._make_damage(f"it has {self.size} bytes, not {self._wanted}")
         if self._hash.hexdigest() != self._digest:
-            raise self._damaged("its SHA-256 is another one")
+            raise self._make_damage("its SHA-256 is another one")
 
     def _begin(self, head: bytes) -> None:
         header = parse_header(head, self._digest)
@@ -239,25 +239,25 @@ class Unsealer:
         try:
             return self._cipher.decrypt(frame_nonce(self._frames, is_last), frame, extra)
         except InvalidTag:
-            raise self._damaged("it was changed, or belongs to another tenant") from None
+            raise self._make_damage("it was changed, or belongs to another tenant") from None
 
     def _decompress(self, frame: bytes) -> bytes:
         zstd = load_zstandard()
         try:
             block: bytes = zstd.ZstdDecompressor().decompress(frame, max_output_size=BLOCK_BYTES)
         except zstd.ZstdError:
-            raise self._damaged("a block cannot be decompressed") from None
+            raise self._make_damage("a block cannot be decompressed") from None
         if not 0 < len(block) <= BLOCK_BYTES:
-            raise self._damaged("a block has a size that none has")
+            raise self._make_damage("a block has a size that none has")
         return block
 
     def _count(self, block: bytes) -> None:
         self._hash.update(block)
         self.size += len(block)
         if self._wanted is not None and self.size > self._wanted:
-            raise self._damaged(f"it has more than {self._wanted} bytes")
+            raise self._make_damage(f"it has more than {self._wanted} bytes")
 
-    def _damaged(self, detail: str) -> ArtifactDamaged:
+    def _make_damage(self, detail: str) -> ArtifactDamaged:
         return ArtifactDamaged(what=self._digest, detail=detail)
 
 
@@ -318,7 +318,7 @@ def can_compress() -> bool:
     return True
 
 
-def _compressor() -> Callable[[bytes | memoryview], bytes]:
+def _make_compressor() -> Callable[[bytes | memoryview], bytes]:
     compress: Callable[[bytes | memoryview], bytes] = (
         load_zstandard().ZstdCompressor(level=_LEVEL).compress
     )

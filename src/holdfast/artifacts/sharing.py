@@ -51,7 +51,7 @@ class ArtifactSharing:
             id=row.artifact.id,
             tenant=self._store.actor.tenant,
             access=access,
-            expires_at=self._expiry(expires_in_s),
+            expires_at=self._compute_expiry(expires_in_s),
             by=self._store.actor.subject,
             subject=subject,
         )
@@ -104,7 +104,7 @@ class ArtifactSharing:
             tenant=self._store.actor.tenant,
             artifact_id=row.artifact.id,
             digest=row.digest,
-            expires_at=self._expiry(expires_in_s),
+            expires_at=self._compute_expiry(expires_in_s),
         )
         fact = ArtifactShared(
             id=row.artifact.id,
@@ -161,7 +161,7 @@ class ArtifactSharing:
             )
         return self._store.services.link_key
 
-    def _expiry(self, seconds: float) -> float:
+    def _compute_expiry(self, seconds: float) -> float:
         if not 0 < seconds <= _MOST_SHARED_S:
             raise UsageError(detail="Access is given for at least a moment and at most ten years.")
         return self._store.services.journal.clock.now() + seconds

@@ -21,14 +21,14 @@ from holdfast.artifacts.artifact import (
     check_options,
     guess_media_type,
 )
-from holdfast.artifacts.blobs import BlobStore, BlobUpload, blob_key
+from holdfast.artifacts.blobs import BlobStore, BlobUpload, make_blob_key
 from holdfast.artifacts.catalogue import (
     ARTIFACTS,
     PLACES,
     USAGE,
     ArtifactRow,
     ArtifactUsage,
-    lineage_of,
+    make_lineage,
 )
 from holdfast.artifacts.events import (
     ArtifactAccessed,
@@ -48,7 +48,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import make_id, make_random_token
-from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, RowQuery
+from holdfast.journal import SYSTEM_SESSION, Event, HeldSession, Journal, Payload, RowQuery
 
 LARGEST_LOAD: Final = 512 * 1024 * 1024
 """What is larger is streamed, never loaded."""
@@ -77,6 +77,16 @@ class ArtifactRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class ArtifactRecorder(Protocol):
     """Where a run's facts go, under its lease; a turn is one."""
+
+    @property
+    def session_id(self) -> str:
+        """The session that it holds."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which it holds it."""
+        ...
 
     async def append(self, *payloads: Payload) -> tuple[Event, ...]:
         """Append facts of the run."""
@@ -151,7 +161,7 @@ class ArtifactStore:
         check_name(name)
         options = check_options(options)
         scope = options.scope or ("session" if self.actor.session_id else "user")
-        session_id, scope_id = self._home(scope)
+        session_id, scope_id = self._find_home(scope)
         await self.claim_place()
         upload = self.services.blobs.begin(
             f"{await self.services.locks.owner()}-{make_random_token(8)}"
@@ -163,11 +173,13 @@ class ArtifactStore:
                     detail=f"The content has the SHA-256 {sealer.digest}, not {options.sha256}; "
                     "nothing was saved."
                 )
-            key = blob_key(self.actor.tenant, sealer.digest)
+            key = make_blob_key(self.actor.tenant, sealer.digest)
             # What takes long (a copy inside a bucket) happens before others have to wait.
             await upload.publish(key)
             async with self.services.locks.alone():
-                before = await self.catalogue.newest(session_id, lineage_of(scope, scope_id, name))
+                before = await self.catalogue.newest(
+                    session_id, make_lineage(scope, scope_id, name)
+                )
                 if before is not None and before.is_live and before.digest == sealer.digest:
                     await upload.publish(key)
                     return before.artifact
@@ -198,7 +210,7 @@ class ArtifactStore:
         head, largest = b"", services.rules.largest_bytes
         writing: asyncio.Task[None] | None = None
         try:
-            async for piece in _pieces(data):
+            async for piece in _split_pieces(data):
                 head = head or piece[:_HEAD_BYTES]
                 # Hashed while it is compressed and encrypted; written while the next one is.
                 sealed, _ = await asyncio.gather(
@@ -246,7 +258,7 @@ class ArtifactStore:
             metadata=options.metadata,
         )
 
-    def _home(self, scope: ArtifactScope) -> tuple[str, str]:
+    def _find_home(self, scope: ArtifactScope) -> tuple[str, str]:
         """Return the chain that an artifact's facts go to, and whose it is."""
         actor = self.actor
         if scope == "session":
@@ -279,17 +291,17 @@ class ArtifactStore:
         if services.is_claimed:
             return
         await services.blobs.open()
-        claims = await self._claims()
+        claims = await self._list_claims()
         if not claims:
             claims = [make_random_token(16)]
             await self._journal.append(SYSTEM_SESSION, [ArtifactPlaceClaimed(mark=claims[0])])
         mark = await services.blobs.claim(claims[0])
         # Another process of ours may have been quicker, with a claim of its own.
-        if mark not in claims and mark not in await self._claims():
+        if mark not in claims and mark not in await self._list_claims():
             raise ArtifactPlaceTaken(place=services.place)
         services.is_claimed = True
 
-    async def _claims(self) -> Sequence[str]:
+    async def _list_claims(self) -> Sequence[str]:
         found = await self._journal.rows(RowQuery(projection=PLACES, limit=1_000))
         return [keyed.row.mark for keyed in found]
 
@@ -308,7 +320,7 @@ class ArtifactStore:
             ArtifactKeyMissing: it is encrypted with a key that is not known.
             UsageError: it is too large for memory; use `stream`.
         """
-        artifact = await self._opened(artifact_id)
+        artifact = await self._find_opened(artifact_id)
         if artifact.size > LARGEST_LOAD:
             raise UsageError(
                 detail=f"{artifact_id} has {artifact.size} bytes; stream it instead of loading it."
@@ -328,17 +340,17 @@ class ArtifactStore:
             NotFound: there is none, or not for this actor.
             ArtifactDamaged: the content is missing, or is not what was saved.
         """
-        artifact = await self._opened(artifact_id)
+        artifact = await self._find_opened(artifact_id)
         async with contextlib.aclosing(self.read_content(artifact.digest, artifact.size)) as pieces:
             async for piece in pieces:
                 yield piece
 
-    async def _opened(self, artifact_id: str) -> Artifact:
+    async def _find_opened(self, artifact_id: str) -> Artifact:
         """Return an artifact whose content is about to be read; notes it where others do."""
         session_id, row = await self.find(artifact_id, "read", "read")
         artifact, actor = row.artifact, self.actor
         is_own = actor.is_admin or artifact.owner == actor.subject
-        if not is_own and find_access(artifact, _without_subject(actor), (), 0.0) is None:
+        if not is_own and find_access(artifact, _drop_subject(actor), (), 0.0) is None:
             fact = ArtifactAccessed(id=artifact.id, tenant=artifact.tenant, by=actor.subject)
             await self.append(session_id, fact)
         return artifact
@@ -357,10 +369,10 @@ class ArtifactStore:
         tenant = self.actor.tenant
         unsealer = Unsealer(tenant, digest, size, self.services.keys)
         held: bytes | None = None
-        sealed = self.services.blobs.read(blob_key(tenant, digest))
+        sealed = self.services.blobs.read(make_blob_key(tenant, digest))
         async with contextlib.aclosing(sealed):
             async for data in sealed:
-                for piece in await asyncio.to_thread(_unsealed, unsealer, data):
+                for piece in await asyncio.to_thread(_unseal_pieces, unsealer, data):
                     if held is not None:
                         yield held
                     held = piece
@@ -469,11 +481,17 @@ class ArtifactStore:
         return best[1], best[2]
 
     async def append(self, session_id: str, fact: Payload) -> Event:
-        """Write a fact: by the run that saves it where there is one, or else by anyone."""
-        if self._recorder is not None and session_id == self.actor.session_id:
-            [event] = await self._recorder.append(fact)
+        """Write a fact: by the run that saves it where there is one, or else by anyone.
+
+        Raises:
+            LeaseLost: that run has lost its session; nothing was written.
+        """
+        recorder = self._recorder
+        if recorder is not None and session_id == self.actor.session_id:
+            [event] = await recorder.append(fact)
         else:
-            [event] = await self._journal.append(session_id, [fact])
+            held = None if recorder is None else HeldSession(recorder.session_id, recorder.epoch)
+            [event] = await self._journal.append(session_id, [fact], held=held)
         return event
 
 
@@ -482,15 +500,15 @@ def _check_limit(what: str, size: int, used: int, limit: int) -> None:
         raise ArtifactQuotaExceeded(what=what, size=size, used=used, limit=limit)
 
 
-def _unsealed(unsealer: Unsealer, data: bytes) -> list[bytes]:
+def _unseal_pieces(unsealer: Unsealer, data: bytes) -> list[bytes]:
     return list(unsealer.add(data))
 
 
-def _without_subject(actor: ArtifactActor) -> ArtifactActor:
+def _drop_subject(actor: ArtifactActor) -> ArtifactActor:
     return msgspec.structs.replace(actor, subject="")
 
 
-async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+async def _split_pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Yield a content in pieces of at most a megabyte or so.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
-from holdfast.artifacts.blobs import BlobInfo, blob_key, split_key
+from holdfast.artifacts.blobs import BlobInfo, make_blob_key, split_key
 from holdfast.artifacts.catalogue import ARTIFACTS, ArtifactRow
 from holdfast.artifacts.sealing import HEADER_BYTES, Sealer, can_compress, parse_header
 from holdfast.artifacts.store import ArtifactStore
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 """Told how many are done, and of how many."""
 
 
-def _silent(done: int, total: int) -> None:
+def _report_nothing(done: int, total: int) -> None:
     pass
 
 
@@ -61,7 +61,7 @@ class RekeyReport(msgspec.Struct, frozen=True, kw_only=True):
 # --- collecting -----------------------------------------------------------------------
 
 
-async def collect(store: ArtifactStore, *, progress: Progress = _silent) -> CollectReport:
+async def collect(store: ArtifactStore, *, progress: Progress = _report_nothing) -> CollectReport:
     """Remove what nothing refers to: blobs, deleted versions, uploads of dead processes.
 
     Also expires what retention no longer wants. Whoever saves meanwhile is not disturbed.
@@ -72,11 +72,11 @@ async def collect(store: ArtifactStore, *, progress: Progress = _silent) -> Coll
     """
     await store.claim_place()
     expired = await expire(store)
-    for keyed in await _deleted_rows(store):
+    for keyed in await _list_deleted_rows(store):
         await _redact(store, keyed)
     removed = freed = seen = 0
     batch: list[BlobInfo] = []
-    async for info in _own_blobs(store):
+    async for info in _list_own_blobs(store):
         batch.append(info)
         seen += 1
         if len(batch) == _BATCH:
@@ -106,7 +106,7 @@ async def collect_digests(store: ArtifactStore, digests: Sequence[str]) -> int:
     await store.claim_place()
     removed = 0
     for start in range(0, len(digests), _BATCH):
-        keys = [blob_key(store.actor.tenant, one) for one in digests[start : start + _BATCH]]
+        keys = [make_blob_key(store.actor.tenant, one) for one in digests[start : start + _BATCH]]
         batch = [BlobInfo(key=key, size=0) for key in dict.fromkeys(keys)]
         removed += (await _remove_unused(store, batch))[0]
     return removed
@@ -120,7 +120,7 @@ async def forget_missing(store: ArtifactStore, session_id: str) -> int:
     services, count = store.services, 0
     of_session = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=10_000)
     for keyed in await services.journal.rows(of_session):
-        key = blob_key(store.actor.tenant, keyed.row.digest)
+        key = make_blob_key(store.actor.tenant, keyed.row.digest)
         if keyed.row.is_live and await services.blobs.size(key) is None:
             fact = store.deletion(keyed.row, "its content was not brought along")
             [event] = await services.journal.append(session_id, [fact])
@@ -140,15 +140,15 @@ async def _redact(store: ArtifactStore, keyed: KeyedRow[ArtifactRow]) -> None:
     await store.services.journal.redact(keyed.session_id, numbers, reason="artifact deleted")
 
 
-async def _deleted_rows(store: ArtifactStore) -> list[KeyedRow[ArtifactRow]]:
+async def _list_deleted_rows(store: ArtifactStore) -> list[KeyedRow[ArtifactRow]]:
     where = (
         Condition("tenant", "=", store.actor.tenant),
         Condition("is_live", "=", False),
     )
-    return await _all_rows(store, where)
+    return await _list_rows(store, where)
 
 
-async def _all_rows(
+async def _list_rows(
     store: ArtifactStore, where: tuple[Condition, ...]
 ) -> list[KeyedRow[ArtifactRow]]:
     found: list[KeyedRow[ArtifactRow]] = []
@@ -161,7 +161,7 @@ async def _all_rows(
     return found
 
 
-async def _own_blobs(store: ArtifactStore) -> AsyncGenerator[BlobInfo, None]:
+async def _list_own_blobs(store: ArtifactStore) -> AsyncGenerator[BlobInfo, None]:
     async for info in store.services.blobs.scan():
         found = split_key(info.key)
         if found is not None and found[0] == store.actor.tenant:
@@ -216,9 +216,9 @@ async def expire(store: ArtifactStore) -> int:
     tenant = Condition("tenant", "=", store.actor.tenant)
     is_live = Condition("is_live", "=", True)
     over = (Condition("expires_at", ">", 0.0), Condition("expires_at", "<=", now))
-    doomed = await _all_rows(store, (tenant, is_live, *over))
+    doomed = await _list_rows(store, (tenant, is_live, *over))
     if services.rules.keep_versions is not None:
-        doomed += await _old_versions(store, services.rules.keep_versions, (tenant, is_live))
+        doomed += await _list_old_versions(store, services.rules.keep_versions, (tenant, is_live))
     unique = {(keyed.session_id, keyed.key): keyed for keyed in doomed}
     for keyed in unique.values():
         with contextlib.suppress(NotFound):
@@ -227,11 +227,11 @@ async def expire(store: ArtifactStore) -> int:
     return len(unique)
 
 
-async def _old_versions(
+async def _list_old_versions(
     store: ArtifactStore, kept: int, where: tuple[Condition, ...]
 ) -> list[KeyedRow[ArtifactRow]]:
     counted: dict[tuple[str, str], list[KeyedRow[ArtifactRow]]] = {}
-    for keyed in await _all_rows(store, where):
+    for keyed in await _list_rows(store, where):
         counted.setdefault((keyed.session_id, keyed.row.lineage), []).append(keyed)
     old: list[KeyedRow[ArtifactRow]] = []
     for versions in counted.values():
@@ -243,13 +243,15 @@ async def _old_versions(
 # --- checking -------------------------------------------------------------------------
 
 
-async def verify(store: ArtifactStore, *, progress: Progress = _silent) -> list[ArtifactFinding]:
+async def verify(
+    store: ArtifactStore, *, progress: Progress = _report_nothing
+) -> list[ArtifactFinding]:
     """Read every content once and return the artifacts whose content is missing or damaged."""
     live = (
         Condition("tenant", "=", store.actor.tenant),
         Condition("is_live", "=", True),
     )
-    rows = [keyed.row for keyed in await _all_rows(store, live)]
+    rows = [keyed.row for keyed in await _list_rows(store, live)]
     problems: dict[str, str] = {}
     contents = {row.digest: row for row in rows}
     for number, (digest, row) in enumerate(contents.items(), 1):
@@ -279,7 +281,7 @@ async def _read_through(store: ArtifactStore, digest: str, size: int | None) -> 
 # --- keys -----------------------------------------------------------------------------
 
 
-async def rekey(store: ArtifactStore, *, progress: Progress = _silent) -> RekeyReport:
+async def rekey(store: ArtifactStore, *, progress: Progress = _report_nothing) -> RekeyReport:
     """Encrypt every content of the tenant with the active key; without one, decrypt it.
 
     Each content is there under its old or its new key at any moment, never damaged: keep the
@@ -291,7 +293,7 @@ async def rekey(store: ArtifactStore, *, progress: Progress = _silent) -> RekeyR
         StorageError: the place cannot be read or written.
     """
     await store.claim_place()
-    keys = [info.key async for info in _own_blobs(store)]
+    keys = [info.key async for info in _list_own_blobs(store)]
     rekeyed = unchanged = 0
     failed: list[str] = []
     for number, key in enumerate(keys, 1):
@@ -310,7 +312,7 @@ async def rekey(store: ArtifactStore, *, progress: Progress = _silent) -> RekeyR
 async def _rekey_one(store: ArtifactStore, key: str, digest: str) -> bool:
     services = store.services
     active = services.keys.active
-    if await _key_id(store, key) == (active.id if active else bytes(8)):
+    if await _find_key_id(store, key) == (active.id if active else bytes(8)):
         return False
     owner = await services.locks.owner()
     upload = services.blobs.begin(f"{owner}-{make_random_token(8)}")
@@ -333,7 +335,7 @@ async def _rekey_one(store: ArtifactStore, key: str, digest: str) -> bool:
     return True
 
 
-async def _key_id(store: ArtifactStore, key: str) -> bytes:
+async def _find_key_id(store: ArtifactStore, key: str) -> bytes:
     start = bytearray()
     sealed = store.services.blobs.read(key)
     async with contextlib.aclosing(sealed):

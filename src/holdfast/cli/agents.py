@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from holdfast.agents import (
     parse_agent,
 )
 from holdfast.cli.event_loop import run_async
+from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.client import AsyncClient
@@ -78,7 +80,7 @@ def show(invocation: Invocation, name: str) -> None:
 @click.argument("name", required=False, default="")
 @pass_invocation
 def check(invocation: Invocation, name: str) -> None:
-    """Warn of rules without effect, of the agent NAME or of all agents.
+    """Warn of rules without effect, of the agent NAME or of all agents, and of broken files.
 
     `* * allow` in front of `read *.csv allow` allows every read: the pattern limits nothing.
     """
@@ -89,9 +91,11 @@ def check(invocation: Invocation, name: str) -> None:
 
     found = run_async(work())
     if invocation.is_text and not found:
-        say("Every rule has an effect.")
+        say("Every file can be used, and every rule has an effect.")
         return
     emit([msgspec.to_builtins(one) for one in found], columns=["agent", "text", "because"])
+    if any(one.text == "its file" for one in found):
+        sys.exit(ExitCode.FAILED)
 
 
 @command.command("add")

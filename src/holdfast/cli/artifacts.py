@@ -88,7 +88,7 @@ def show(invocation: Invocation, artifact_id: str, versions: bool, no_preview: b
         artifact = client.artifacts.get(artifact_id)
         emit(_describe(invocation, artifact))
         if invocation.is_text and sys.stdout.isatty() and not no_preview:
-            show_preview(invocation, artifact.media_type, _beginning(client, artifact))
+            show_preview(invocation, artifact.media_type, _read_beginning(client, artifact))
 
 
 @command.command("save")
@@ -125,7 +125,7 @@ def save(  # noqa: PLR0913 - one argument per option
         kind=kind,
         tags=tags,
         scope=scope,
-        ttl_s=_seconds(ttl) if ttl else None,
+        ttl_s=_parse_seconds(ttl) if ttl else None,
         sha256=sha256,
     )
     if file == "-" and not name:
@@ -199,11 +199,11 @@ def share(
             say(f"{revoke} no longer has access to {artifact_id}.")
         elif subject:
             grant = client.artifacts.grant(
-                artifact_id, subject, access=access, expires_in_s=_seconds(expires)
+                artifact_id, subject, access=access, expires_in_s=_parse_seconds(expires)
             )
             emit(msgspec.to_builtins(grant))
         else:
-            link = client.artifacts.share(artifact_id, expires_in_s=_seconds(expires))
+            link = client.artifacts.share(artifact_id, expires_in_s=_parse_seconds(expires))
             # Behind the address of whatever server answers for this state directory.
             path = f"/v1/artifact-links/{link.token}/content"
             emit({**msgspec.to_builtins(link), "path": path})
@@ -285,7 +285,7 @@ def _describe(invocation: Invocation, artifact: Artifact) -> dict[str, Any]:
     return known
 
 
-def _beginning(client: Client, artifact: Artifact) -> bytes:
+def _read_beginning(client: Client, artifact: Artifact) -> bytes:
     found = bytearray()
     for piece in client.artifacts.stream(artifact.id):
         found += piece
@@ -294,7 +294,7 @@ def _beginning(client: Client, artifact: Artifact) -> bytes:
     return bytes(found[:MOST_PREVIEW_BYTES])
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip().lower())
     if found is None:
         raise UsageError(detail=f"{text!r} is no time such as 90, 15m, 2h or 30d.")

@@ -32,7 +32,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "dashboard": ("holdfast.cli.dashboard", "Open the dashboard, logged in."),
     "docs": ("holdfast.cli.docs", "Explain an error by its code, offline."),
-    "doctor": ("holdfast.cli.doctor", "Check what works on this machine."),
+    "doctor": (
+        "holdfast.cli.doctor",
+        "Check what works on this machine, or with `--server URL` on that server.",
+    ),
     "hooks": (
         "holdfast.cli.hooks",
         "List or trust programs that are asked when something happens.",
@@ -40,8 +43,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "export": ("holdfast.cli.export", "Write a session, a run, or everything to files."),
     "import": ("holdfast.cli.import_", "Bring in what `holdfast export` has written."),
     "init": ("holdfast.cli.init", "Begin a project: config, policies, agents, a skill."),
-    "keys": ("holdfast.cli.keys", "Make, list, rotate or revoke API keys of a server."),
+    "keys": (
+        "holdfast.cli.keys",
+        "Make, list, rotate or revoke API keys of a server, and log browsers out.",
+    ),
     "runs": ("holdfast.cli.runs", "List, show, watch, attend, resume, cancel or report runs."),
+    "plugins": (
+        "holdfast.cli.plugins",
+        "List or show what installed packages add, and what it may do.",
+    ),
     "policies": (
         "holdfast.cli.policies",
         "Check, test, explain and replay what the operator allows.",
@@ -62,7 +72,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "tools": (
         "holdfast.cli.tools",
-        "List, show, call, install or verify tools.",
+        "List, show, run, install or verify tools.",
     ),
     "metrics": (
         "holdfast.cli.metrics",
@@ -71,6 +81,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "usage": ("holdfast.cli.usage", "Show tokens and dollars by agent, run, session or model."),
     "triggers": ("holdfast.cli.triggers", "Start agents and workflows on events or a schedule."),
     "webhooks": ("holdfast.cli.webhooks", "Tell other systems when runs end, wait or fail."),
+    "worker": (
+        "holdfast.cli.worker",
+        "Go on with whatever waits in any session, until stopped.",
+    ),
+    "workers": ("holdfast.cli.workers", "See who works, and try again what was given up."),
     "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }

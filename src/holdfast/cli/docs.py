@@ -52,7 +52,7 @@ def command(invocation: Invocation, code: str) -> None:
 def list_error_classes(cls: type[HoldfastError] = HoldfastError) -> Iterator[type[HoldfastError]]:
     """Yield every error of Holdfast's own, parents before children; the root is none."""
     for child in cls.__subclasses__():
-        if child.__module__ == HoldfastError.__module__:
+        if child.__module__.startswith("holdfast.errors."):
             yield child
             yield from list_error_classes(child)
 

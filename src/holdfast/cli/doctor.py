@@ -15,6 +15,7 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.frame import CliCommand, Invocation, pass_invocation
 from holdfast.cli.output import emit, say
 from holdfast.errors import ConfigError, UsageError
+from holdfast.settings import LoadedSettings
 
 CHECKS: Final[tuple[Callable[[Patient], DoctorCheck], ...]] = (
     doctor_machine.check_sqlite,
@@ -44,7 +45,7 @@ _COLORS: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 @pass_invocation
 @click.pass_context
 def command(ctx: click.Context, invocation: Invocation, wanted: tuple[str, ...]) -> None:
-    """Check what works on this machine.
+    """Check what works on this machine, or with `--server URL` on that server.
 
     Names what is there, what is missing, what that means and how to get it. Ends with 1
     only if something that Holdfast needs is missing.
@@ -100,19 +101,30 @@ def _examine_all(invocation: Invocation) -> list[DoctorCheck]:
             ),
         ]
     patient = Patient(loaded=loaded)
+    if loaded.settings.remote.url:
+        from holdfast.cli.doctor_server import examine_server  # noqa: PLC0415 - rarely asked
+
+        return [
+            doctor_machine.check_python(),
+            DoctorCheck(name="settings", status="ok", found=_name_files(loaded)),
+            *examine_server(patient, loaded.settings.remote.url),
+        ]
     pool = ThreadPoolExecutor(max_workers=len(CHECKS))
     try:
         results = list(pool.map(lambda check: check(patient), CHECKS))
     finally:
         # After Ctrl-C a person does not want to wait for the slowest check.
         pool.shutdown(wait=False, cancel_futures=True)
-    files = ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
     return [
         doctor_machine.check_python(),
-        DoctorCheck(name="settings", status="ok", found=files),
+        DoctorCheck(name="settings", status="ok", found=_name_files(loaded)),
         *results,
         _check_network(patient),
     ]
+
+
+def _name_files(loaded: LoadedSettings) -> str:
+    return ", ".join(str(path) for path in loaded.files) or "defaults and variables only"
 
 
 def _check_network(patient: Patient) -> DoctorCheck:

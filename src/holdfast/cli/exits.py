@@ -40,9 +40,17 @@ _BY_CLASS: Final[dict[type[BaseException], ExitCode]] = {
     KeyboardInterrupt: ExitCode.INTERRUPTED,
 }
 
+_DENIAL: Final = errors.PermissionDenied.message.rpartition("{because}")[0].rpartition("}")[2]
+"""What every denial says, between what and why."""
+
 
 def choose_exit_code(error: BaseException) -> ExitCode:
-    """The exit code of an error: that of its nearest listed class, else FAILED."""
+    """The exit code of an error: that of its nearest listed class, else FAILED.
+
+    Where nothing was done because it was not allowed, it is that of a denial.
+    """
+    if isinstance(error, errors.NothingDone) and _DENIAL in str(error):
+        return ExitCode.DENIED
     for cls in type(error).__mro__:
         if cls in _BY_CLASS:
             return _BY_CLASS[cls]

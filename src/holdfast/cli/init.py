@@ -144,14 +144,23 @@ FILES: Final[dict[str, str]] = {
     help="Who works by default: build (writes and runs commands in the sandbox, asks beyond it), "
     "careful (asks before writes and commands) or sandboxed (never asks, never leaves it).",
 )
+@click.option(
+    "--plugin",
+    default="",
+    metavar="NAME",
+    help="Begin a package that adds tools and agents instead, with tests.",
+)
 @pass_invocation
-def command(invocation: Invocation, directory: str, agent: str) -> None:
+def command(invocation: Invocation, directory: str, agent: str, plugin: str) -> None:
     """Begin a project: config, policies, agents, a skill.
 
     Files that are there already are left as they are. The agents careful and sandboxed are
     trusted as they are made here; a change to their files is not, before you say so.
     """
     root = Path(directory)
+    if plugin:
+        _begin_plugin(invocation, root, plugin)
+        return
     files = {name: text.replace("{agent}", agent) for name, text in FILES.items()}
     made = [name for name, text in files.items() if _write(root, name, text)]
     _trust_made(invocation, root, made)
@@ -168,6 +177,20 @@ def command(invocation: Invocation, directory: str, agent: str) -> None:
         say(f'holdfast.toml was kept: set default_agent = "{agent}" in it, or use --agent {agent}.')
     say("Next: holdfast policies validate, then holdfast doctor,")
     say('then holdfast "Describe this workspace".')
+
+
+def _begin_plugin(invocation: Invocation, root: Path, package: str) -> None:
+    from holdfast.cli.init_plugin import make_plugin_files  # noqa: PLC0415 - rarely asked
+
+    files = make_plugin_files(package)
+    made = [name for name, text in files.items() if _write(root, name, text)]
+    if not invocation.is_text:
+        rows = [{"file": name, "is_new": name in made} for name in files]
+        emit({"directory": str(root.absolute()), "files": rows})
+        return
+    for name in files:
+        say(f"{'made ' if name in made else 'kept '} {name}")
+    say(f"\nNext: pip install -e {root} pytest, pytest, then holdfast plugins list.")
 
 
 def _trust_made(invocation: Invocation, root: Path, made: list[str]) -> None:

@@ -44,7 +44,7 @@ def create(invocation: Invocation, /, name: str, expires: str, **options: Any) -
     holdfast keys create ci --role developer --expires 90d
     holdfast keys create support --scope runs:write:helper --scope runs:read --subject ada
     """
-    ttl_s = _seconds(expires) if expires else None
+    ttl_s = _parse_seconds(expires) if expires else None
     made = _run(invocation, lambda client: client.keys.create(name, ttl_s=ttl_s, **options))
     _show_secret(invocation, made)
 
@@ -55,7 +55,10 @@ def create(invocation: Invocation, /, name: str, expires: str, **options: Any) -
 def list_(invocation: Invocation, tenant: str) -> None:
     """List keys: whose they are, what they give, when they were used last."""
     found = _run(invocation, lambda client: client.keys.list(tenant=tenant))
-    emit([_row(one) for one in found], columns=["id", "name", "subject", "gives", "used", "state"])
+    emit(
+        [_make_row(one) for one in found],
+        columns=["id", "name", "subject", "gives", "used", "state"],
+    )
 
 
 @command.command("rotate")
@@ -65,7 +68,7 @@ def list_(invocation: Invocation, tenant: str) -> None:
 @pass_invocation
 def rotate(invocation: Invocation, key_id: str, grace: str, tenant: str) -> None:
     """Make a key in the place of KEY_ID, with the same rights, and print it."""
-    grace_s = _seconds(grace)
+    grace_s = _parse_seconds(grace)
     made = _run(
         invocation, lambda client: client.keys.rotate(key_id, grace_s=grace_s, tenant=tenant)
     )
@@ -82,7 +85,7 @@ def revoke(invocation: Invocation, key_id: str, tenant: str) -> None:
     if invocation.is_text:
         say(f"Revoked the key {ended.id} ({ended.name}).")
     else:
-        emit(_row(ended))
+        emit(_make_row(ended))
 
 
 @command.command("logins")
@@ -92,7 +95,11 @@ def logins(invocation: Invocation, tenant: str) -> None:
     """List the browsers that are logged in."""
     found = _run(invocation, lambda client: client.keys.list_logins(tenant=tenant))
     rows = [
-        {**msgspec.to_builtins(one), "since": _date(one.created_at), "until": _date(one.expires_at)}
+        {
+            **msgspec.to_builtins(one),
+            "since": _format_date(one.created_at),
+            "until": _format_date(one.expires_at),
+        }
         for one in found
     ]
     emit(rows, columns=["id", "subject", "since", "until"])
@@ -113,25 +120,25 @@ def log_out(invocation: Invocation, login_id: str, tenant: str) -> None:
 
 def _show_secret(invocation: Invocation, made: CreatedKey) -> None:
     if not invocation.is_text:
-        emit({**_row(made.key), "secret": made.secret})
+        emit({**_make_row(made.key), "secret": made.secret})
         return
     say(f"The key {made.key.id} of {made.key.subject}. Keep it; it is not shown again:",
         err=True)  # fmt: skip
     say(made.secret)
 
 
-def _row(key: ApiKey) -> dict[str, Any]:
+def _make_row(key: ApiKey) -> dict[str, Any]:
     state = "valid" if key.is_valid(SYSTEM.now()) else ("revoked" if key.revoked_at else "expired")
     gives = " ".join((*key.roles, *key.scopes))
-    used = _date(key.last_used_at) if key.last_used_at else "never"
+    used = _format_date(key.last_used_at) if key.last_used_at else "never"
     return {**msgspec.to_builtins(key), "gives": gives, "used": used, "state": state}
 
 
-def _date(time: float) -> str:
+def _format_date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:].lower()
     if unit not in _UNITS or not number.isdigit():
         raise UsageError(detail=f"{text!r} is no time; write it as 90d, 12h, 30m or 45s.")

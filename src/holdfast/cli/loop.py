@@ -154,7 +154,7 @@ class _LoopJob:
             if self._wishes.plugins:
                 await client.agents.load_installed()
             ready = await client.providers.model(self._wishes.model)
-            say(ready.notice, err=True, color="yellow")
+            notice = ready.notice
             say_what_is_left_out(await client.hooks.list())
             policies = await client.policies.store()
             if threading.current_thread() is threading.main_thread():
@@ -163,7 +163,7 @@ class _LoopJob:
             self._choose_approver(client, view)
             run_id = run_id or make_id("run")
             try:
-                report = await self._stream(client, goal, run_id, view)
+                report = await self._stream(client, goal, run_id, view, notice)
             except asyncio.CancelledError:
                 view.close()
                 await say_what_is_left(client, run_id)
@@ -177,7 +177,7 @@ class _LoopJob:
             return report
 
     async def _stream(
-        self, client: AsyncClient, goal: str, run_id: str, view: LoopView
+        self, client: AsyncClient, goal: str, run_id: str, view: LoopView, notice: str
     ) -> LoopReport:
         wishes = self._wishes
         on_ask: OnAsk = "park" if wishes.park else "deny"
@@ -191,6 +191,9 @@ class _LoopJob:
         items = client.loops.stream(goal, run_id=run_id, options=options)
         async with contextlib.aclosing(items):
             async for item in items:
+                if notice:
+                    say(notice, err=True, color="yellow")
+                    notice = ""
                 if isinstance(item, LoopReport):
                     return item
                 view.hear(item)

@@ -146,7 +146,7 @@ class LiveView:
             case facts.PlanRevised(revision=revision, reason=reason):
                 self._notes.append(f"↻ plan revised ({revision}): {reason}")
             case facts.LoopWaited():
-                self._notes.append(_waited(fact))
+                self._notes.append(_describe_wait(fact))
             case facts.StepStarted(attempt=attempt, because=because) if attempt > 1:
                 self._notes.append(f"↻ {fact.step_id}, attempt {attempt}: {because}")
         self._notes = self._notes[-3:]
@@ -276,7 +276,7 @@ def _render_step_reviewed(fact: facts.StepReviewed) -> list[tuple[str, str]]:
     return [(_flatten(f"  {mark} review: {fact.verdict}: {fact.reason}"), color)]
 
 
-def _waited(fact: facts.LoopWaited) -> str:
+def _describe_wait(fact: facts.LoopWaited) -> str:
     when = "when it is resumed"
     if fact.next_try:
         when = f"at {datetime.fromtimestamp(fact.next_try, UTC):%H:%M:%S} UTC"
@@ -312,7 +312,7 @@ _TELLERS: dict[type, Callable[[Any], list[tuple[str, str]]]] = {
     facts.StepReviewed: _render_step_reviewed,
     facts.StepEnded: _render_step_ended,
     facts.LoopReported: _render_reported,
-    facts.LoopWaited: lambda fact: [(_flatten(_waited(fact)), "yellow")],
+    facts.LoopWaited: lambda fact: [(_flatten(_describe_wait(fact)), "yellow")],
     RunParked: lambda fact: [(f"waits: {fact.reason}", "yellow")],
     RunResumed: lambda fact: [(f"goes on ({fact.cause})", "yellow")],
     RunCancelled: lambda fact: [(f"cancelled {fact.reason}".rstrip(), "red")],

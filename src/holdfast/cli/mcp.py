@@ -91,6 +91,26 @@ def tools(invocation: Invocation, name: str) -> None:
         say(f"Left out: {one.tool!r}: {one.because}.", err=True, color="yellow")
 
 
+@command.command("resources")
+@click.argument("name")
+@pass_invocation
+def resources(invocation: Invocation, name: str) -> None:
+    """List what can be read from the server NAME; `mcp invoke NAME read_resource` reads one."""
+    with open_client(invocation) as client:
+        found = client.mcp.list_resources(name)
+    emit([_simplify(one) for one in found], columns=["uri", "name", "media_type", "is_template"])
+
+
+@command.command("prompts")
+@click.argument("name")
+@pass_invocation
+def prompts(invocation: Invocation, name: str) -> None:
+    """List the prompts of the server NAME; `mcp invoke NAME get_prompt` fills one in."""
+    with open_client(invocation) as client:
+        found = client.mcp.list_prompts(name)
+    emit([_simplify(one) for one in found], columns=["name", "description", "arguments"])
+
+
 @command.command("accept")
 @click.argument("name")
 @click.argument("tool", nargs=-1)

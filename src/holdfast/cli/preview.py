@@ -38,7 +38,7 @@ def show_preview(invocation: Invocation, media_type: str, data: bytes) -> None:
     if kind in ("text/csv", "text/tab-separated-values"):
         _show_table(data.decode(errors="replace"), "\t" if kind.endswith("values") else ",")
     elif kind == "application/json":
-        _show_text(_indented(data.decode(errors="replace")))
+        _show_text(_indent_text(data.decode(errors="replace")))
     elif kind.startswith("text/") or _is_text(data):
         _show_text(data.decode(errors="replace"))
     else:
@@ -59,7 +59,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -84,15 +84,15 @@ def _show_table(text: str, delimiter: str) -> None:
         return
     table = importlib.import_module("rich.table").Table()
     for name in rows[0][:_MOST_COLUMNS]:
-        table.add_column(_cell(name))
+        table.add_column(_shorten_cell(name))
     for row in rows[1 : _MOST_LINES + 1]:
-        table.add_row(*[_cell(cell) for cell in row[: len(rows[0])][:_MOST_COLUMNS]])
+        table.add_row(*[_shorten_cell(cell) for cell in row[: len(rows[0])][:_MOST_COLUMNS]])
     importlib.import_module("rich.console").Console().print(table)
     if len(rows) > _MOST_LINES + 1:
         sys.stdout.write(f"… {len(rows) - _MOST_LINES - 1} more rows\n")
 
 
-def _cell(text: str) -> str:
+def _shorten_cell(text: str) -> str:
     escape: str = importlib.import_module("rich.markup").escape(make_printable(text[:200]))
     return escape
 
@@ -120,12 +120,12 @@ def _draw(rows: list[list[_Rgb]]) -> str:
 def _read_png(data: bytes) -> list[list[_Rgb]]:
     """Return the pixels of a PNG of eight bits without interlacing; nothing for any other."""
     try:
-        return _pixels(data)
+        return _read_pixels(data)
     except (struct.error, zlib.error, IndexError, KeyError, ValueError):
         return []
 
 
-def _pixels(data: bytes) -> list[list[_Rgb]]:
+def _read_pixels(data: bytes) -> list[list[_Rgb]]:
     place, packed, palette = 8, [], b""
     width = height = kind = 0
     while place + 8 <= len(data):
@@ -152,12 +152,12 @@ def _pixels(data: bytes) -> list[list[_Rgb]]:
         line = raw[start + 1 : start + 1 + stride]
         if len(line) < stride:
             break
-        before = _unfiltered(raw[start], bytearray(line), before, channels)
-        rows.append([_color(before, x * channels, kind, palette) for x in range(width)])
+        before = _undo_filter(raw[start], bytearray(line), before, channels)
+        rows.append([_read_color(before, x * channels, kind, palette) for x in range(width)])
     return rows
 
 
-def _color(row: bytes, at: int, kind: int, palette: bytes) -> _Rgb:
+def _read_color(row: bytes, at: int, kind: int, palette: bytes) -> _Rgb:
     if kind in (0, 4):
         return (row[at],) * 3
     if kind == 3:
@@ -165,7 +165,7 @@ def _color(row: bytes, at: int, kind: int, palette: bytes) -> _Rgb:
     return row[at], row[at + 1], row[at + 2]
 
 
-def _unfiltered(kind: int, row: bytearray, above: bytes, step: int) -> bytes:
+def _undo_filter(kind: int, row: bytearray, above: bytes, step: int) -> bytes:
     for i in range(len(row)):
         left = row[i - step] if i >= step else 0
         if kind == 1:
@@ -175,14 +175,14 @@ def _unfiltered(kind: int, row: bytearray, above: bytes, step: int) -> bytes:
         elif kind == 3:
             guess = (left + above[i]) // 2
         elif kind == 4:
-            guess = _paeth(left, above[i], above[i - step] if i >= step else 0)
+            guess = _predict_paeth(left, above[i], above[i - step] if i >= step else 0)
         else:
             guess = 0
         row[i] = (row[i] + guess) & 255
     return bytes(row)
 
 
-def _paeth(left: int, above: int, corner: int) -> int:
+def _predict_paeth(left: int, above: int, corner: int) -> int:
     guess = left + above - corner
     near = [(abs(guess - one), number) for number, one in enumerate((left, above, corner))]
     return (left, above, corner)[min(near)[1]]

@@ -31,7 +31,7 @@ from holdfast.cli.output import emit, say
 from holdfast.cli.run_view import format_duration
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
-from holdfast.errors import UsageError, make_error_from_dict
+from holdfast.errors import NothingDone, UsageError, make_error_from_dict
 from holdfast.ids import make_id
 from holdfast.policy import OnAsk
 from holdfast.sessions import list_unfinished
@@ -161,7 +161,7 @@ class _Job:
                 await client.agents.load_installed()
             agent = await self._look_up(client, goal)
             ready = await client.providers.model(self._model)
-            say(ready.notice, err=True, color="yellow")
+            notice = ready.notice
             say_what_is_left_out(await client.hooks.list())
             client.approver = self._make_approver()
             client.attendant = self._choose_attendant()
@@ -183,6 +183,10 @@ class _Job:
             try:
                 async with contextlib.aclosing(items):
                     async for item in items:
+                        # Not before: what is refused has no model that would answer.
+                        if notice:
+                            say(notice, err=True, color="yellow")
+                            notice = ""
                         if isinstance(item, AgentResult):
                             self._screen.tell(item)
                             if item.status == "parked":
@@ -294,3 +298,5 @@ def end_with(result: AgentResult) -> None:
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":
         sys.exit(ExitCode.FAILED)
+    if reason := result.metadata.get("not_done"):
+        raise NothingDone(reason=" ".join(str(reason).split()), run_id=result.run_id)

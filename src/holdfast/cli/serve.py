@@ -74,11 +74,11 @@ def command(
 
     agents = load_agents(target, directory=settings.workspace) if target else ()
     app = create_app(settings, agents=agents, loads_entry_points=True)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_make_loop()) as runner:
         runner.run(serve(app, tell))
 
 
-def _loop_factory() -> Any:  # noqa: ANN401 - uvloop is optional
+def _make_loop() -> Any:  # noqa: ANN401 - uvloop is optional
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:
@@ -94,14 +94,14 @@ def _supervise(directory: Path) -> int:
     child: subprocess.Popen[bytes] | None = None
     try:
         while True:
-            seen = _stamps(directory)
+            seen = _read_stamps(directory)
             child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
-            while child.poll() is None and _stamps(directory) == seen:
+            while child.poll() is None and _read_stamps(directory) == seen:
                 time.sleep(_LOOK_S)
             if child.poll() is not None:
                 # It has failed: the next change may be the cure.
                 say("Waiting for a change.", err=True)
-                while _stamps(directory) == seen:
+                while _read_stamps(directory) == seen:
                     time.sleep(_LOOK_S)
             else:
                 say("A file has changed; starting again.", err=True)
@@ -116,7 +116,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     return child.wait()
 
 
-def _stamps(directory: Path) -> dict[str, float]:
+def _read_stamps(directory: Path) -> dict[str, float]:
     """Return when each file was last changed that the server may go by."""
     found: dict[str, float] = {}
     for place, folders, files in os.walk(directory):

@@ -36,7 +36,7 @@ def get(invocation: Invocation, address: str) -> None:
     if entry is None:
         raise NotFound(kind="state value", value=address)
     if invocation.is_text:
-        say(_text(entry.value))
+        say(_write_value(entry.value))
     else:
         emit(msgspec.to_builtins(entry))
 
@@ -119,7 +119,7 @@ def list_(invocation: Invocation, prefix: str, limit: int, cursor: str) -> None:
     """List values whose address begins so, such as user/ or project/build."""
     with open_client(invocation) as client:
         page = client.state.list(prefix, limit=limit, cursor=cursor)
-    rows = [_row(entry) for entry in page.entries]
+    rows = [_make_row(entry) for entry in page.entries]
     if invocation.output == "json":
         emit({"entries": msgspec.to_builtins(page.entries), "cursor": page.cursor})
     elif rows or not invocation.is_text:
@@ -141,7 +141,7 @@ def watch(invocation: Invocation, prefix: str, after: int | None, count: int | N
     with open_client(invocation) as client:
         for change in client.state.watch(prefix, after=after):
             if invocation.is_text:
-                say(_line(change))
+                say(_write_line(change))
             else:
                 click.echo(json.dumps(msgspec.to_builtins(change)))
             sys.stdout.flush()
@@ -162,7 +162,7 @@ def history(invocation: Invocation, address: str, limit: int, before: int) -> No
     if invocation.is_text and not changes:
         raise NotFound(kind="state value", value=address)
     rows = [
-        {**msgspec.to_builtins(one), "time": _when(one.time), "value": _shown(one)}
+        {**msgspec.to_builtins(one), "time": _format_time(one.time), "value": _show_change(one)}
         if invocation.is_text
         else msgspec.to_builtins(one)
         for one in changes
@@ -170,32 +170,33 @@ def history(invocation: Invocation, address: str, limit: int, before: int) -> No
     emit(rows, columns=("number", "version", "time", "cause", "agent_path", "labels", "value"))
 
 
-def _row(entry: StateEntry) -> dict[str, object]:
+def _make_row(entry: StateEntry) -> dict[str, object]:
     return {
         "key": entry.key,
         "version": entry.version,
         "labels": list(entry.labels),
-        "updated": _when(entry.time_updated),
-        "value": _text(entry.value),
+        "updated": _format_time(entry.time_updated),
+        "value": _write_value(entry.value),
     }
 
 
-def _line(change: StateChange) -> str:
+def _write_line(change: StateChange) -> str:
     scope = f"{change.scope}:{change.scope_id}" if change.scope_id else change.scope
-    return f"{_when(change.time)}  {scope}/{change.key}  v{change.version}  {_shown(change)}"
+    name = f"{scope}/{change.key}  v{change.version}"
+    return f"{_format_time(change.time)}  {name}  {_show_change(change)}"
 
 
-def _shown(change: StateChange) -> str:
+def _show_change(change: StateChange) -> str:
     if change.is_redacted:
         return "(removed for good)"
-    return f"(removed: {change.cause})" if change.is_deleted else _text(change.value)
+    return f"(removed: {change.cause})" if change.is_deleted else _write_value(change.value)
 
 
-def _text(value: object) -> str:
+def _write_value(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _when(time: float) -> str:
+def _format_time(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat(" ", "seconds")
 
 

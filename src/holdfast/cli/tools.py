@@ -22,7 +22,7 @@ from holdfast.cli.pairs import read_pairs
 from holdfast.client import AsyncClient
 from holdfast.errors import AlreadyExists, UsageError, make_error_from_dict
 from holdfast.policy import PolicyViolation
-from holdfast.runtime import ToolCallResult
+from holdfast.runtime import ToolCallResult, normalize_name
 from holdfast.sync import Client
 from holdfast.tools import (
     AutoConfirm,
@@ -42,7 +42,7 @@ _SHORT = 60
 
 @click.group("tools", cls=Group)
 def command() -> None:
-    """List, show, call, install or verify tools."""
+    """List, show, run, install or verify tools."""
 
 
 @command.command("list")
@@ -116,6 +116,7 @@ def schema(invocation: Invocation, name: str | None, form: str, plugins: bool) -
 @click.option("--session", default="", metavar="ID", help="Call it in this session.")
 @click.option("--run-id", default="", metavar="ID", help="Name the run; the same name resumes it.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
+@click.option("--plugins", is_flag=True, help="Also tools of installed packages.")
 @pass_invocation
 def run(
     invocation: Invocation,
@@ -125,6 +126,7 @@ def run(
     session: str,
     run_id: str,
     auto_confirm: bool,
+    plugins: bool,
 ) -> None:
     """Call the tool NAME, as an agent would: through the gate, in a session, recorded.
 
@@ -139,6 +141,8 @@ def run(
     values = read_object(arguments)
     if not name and not run_id:
         raise UsageError(detail="Say which tool: holdfast tools run NAME.")
+    if plugins:
+        invocation.overrides["plugins.enabled"] = ["*"]
     if pairs:
         values = _with_pairs(values, pairs, _open_registry(invocation, plugins=False).get(name))
 
@@ -289,8 +293,11 @@ def _open_registry(invocation: Invocation, plugins: bool) -> ToolRegistry:
         invocation.place, settings=invocation.settings
     )  # opens nothing before its first call
     registry = run_async(client.tools.registry()).child(scope="plugin")
-    if plugins:
+    enabled = invocation.settings.plugins.enabled
+    if plugins or "*" in enabled:
         registry.load_entry_points()
+    elif enabled:
+        registry.load_entry_points(packages=[normalize_name(name) for name in enabled])
     return registry
 
 

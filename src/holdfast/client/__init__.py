@@ -10,6 +10,7 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from holdfast.client.addresses import check_address, choose_api_key
 from holdfast.client.channel import LocalChannel
 from holdfast.client.local_token import find_token, make_token
 from holdfast.client.surface import ClientSurface
@@ -63,7 +64,7 @@ class AsyncClient(ClientSurface[Async]):
             ConfigError: the settings are wrong; all mistakes are named.
         """
         runtime, channel = open_channel(
-            one_place(base_dir, storage_path),
+            choose_place(base_dir, storage_path),
             settings=settings,
             redactor=redactor,
             tenant=tenant,
@@ -91,7 +92,7 @@ class AsyncClient(ClientSurface[Async]):
         await self._runtime.close()
 
 
-def one_place(
+def choose_place(
     base_dir: str | os.PathLike[str] | None, storage_path: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str] | None:
     """Return the place that was named; raises UsageError if two were."""
@@ -129,8 +130,10 @@ __all__ = [
     "AsyncClient",
     "ClientSurface",
     "LocalChannel",
+    "check_address",
+    "choose_api_key",
     "find_token",
     "make_token",
-    "one_place",
+    "choose_place",
     "open_channel",
 ]

@@ -24,18 +24,18 @@ def make_token(base_dir: Path) -> str:
     def fill(kept: _KeptToken) -> None:
         kept.token = kept.token or f"hfl_{make_random_token(32)}"
 
-    return _token_file(base_dir).change(fill).token
+    return _open_token_file(base_dir).change(fill).token
 
 
 def find_token(base_dir: Path) -> str:
     """Return the token that a server made in a state directory; empty if there is none."""
     try:
-        return _token_file(base_dir).read().token
+        return _open_token_file(base_dir).read().token
     except StorageDamaged:
         return ""
 
 
-def _token_file(base_dir: Path) -> PrivateJsonFile[_KeptToken]:
+def _open_token_file(base_dir: Path) -> PrivateJsonFile[_KeptToken]:
     return PrivateJsonFile(base_dir / TOKEN_FILE, _KeptToken, empty=_KeptToken)
 
 

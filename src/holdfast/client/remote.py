@@ -13,7 +13,7 @@ import msgspec
 from yarl import URL
 
 from holdfast.agents import AgentResult
-from holdfast.client.local_token import find_token
+from holdfast.client.addresses import check_address, choose_api_key
 from holdfast.client.remote_wire import (
     Asked,
     PieceFilter,
@@ -23,7 +23,7 @@ from holdfast.client.remote_wire import (
     read_problem,
 )
 from holdfast.client.sse import ServerEvent, read_events
-from holdfast.errors import CannotTravel, HoldfastError, ServerUnreachable, UsageError
+from holdfast.errors import CannotTravel, HoldfastError, ServerUnreachable
 from holdfast.ids import make_random_token
 from holdfast.operations import ROUTES, LocalFunction, LocalMember, Operation, StreamOperation
 from holdfast.settings import Settings, load_settings
@@ -86,7 +86,7 @@ class RemoteChannel:
         is_raising = _wants_failure(operation, kwargs)
         asked = ask(operation, args, kwargs)
         if ROUTES[operation.name].media_type:
-            async for line in self._lines(asked):
+            async for line in self._read_lines(asked):
                 yield line  # type: ignore[misc]
             return
         follower = _Follower(self, operation, asked)
@@ -126,9 +126,9 @@ class RemoteChannel:
                 return None
             raise
 
-    async def _lines(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+    async def _read_lines(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """Yield the lines of a download; a part of one never passes for the whole."""
-        async with self._translated(), self.request(asked) as response:
+        async with self._translate_errors(), self.request(asked) as response:
             if response.status >= 400:
                 raise read_problem(response.status, await response.read())
             rest = b""
@@ -176,7 +176,7 @@ class RemoteChannel:
         deadline, pause = loop.time() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                async with self._translated():
+                async with self._translate_errors():
                     return await once()
             except HoldfastError as error:
                 if error.code not in _ASKED_AGAIN:
@@ -187,7 +187,7 @@ class RemoteChannel:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @contextlib.asynccontextmanager
-    async def _translated(self) -> AsyncGenerator[None, None]:
+    async def _translate_errors(self) -> AsyncGenerator[None, None]:
         try:
             yield
         except (*_GONE, TimeoutError) as error:
@@ -305,42 +305,11 @@ def connect(
     Raises:
         UsageError: the key would be sent where others could read it.
     """
-    address = URL(url)
     if not api_key:
-        known = settings if settings is not None else load_settings().settings
-        named = known.secrets.api_key
-        if named is not None:
-            api_key = named.get_secret_value()
-        elif is_local(address):
-            # The token of this state directory is for servers of this machine, and no others.
-            api_key = find_token(known.storage_path)
+        api_key = choose_api_key(url, settings or load_settings().settings)
     check_address(url, has_key=bool(api_key), allows_plain_http=allows_plain_http)
     channel = RemoteChannel(url, api_key=api_key)
     return Elsewhere(channel), channel
 
 
-def check_address(url: str, *, has_key: bool, allows_plain_http: bool) -> None:
-    """Refuse to send a key where others on the way could read it.
-
-    Raises:
-        UsageError: the address is no https and no loopback, or holds a password.
-    """
-    address = URL(url)
-    if address.user or address.password:
-        raise UsageError(detail="Give the key as api_key, not in the address.")
-    if not address.host:
-        raise UsageError(detail=f"{url!r} names no server.")
-    is_safe = address.scheme == "https" or is_local(address)
-    if has_key and not is_safe and not allows_plain_http:
-        raise UsageError(
-            detail="Over http:// everybody on the way could read the key; use https://, or say "
-            "allows_plain_http=True where the network is your own."
-        )
-
-
-def is_local(address: URL) -> bool:
-    """Say whether an address is that of this machine."""
-    return address.host in ("localhost", "::1") or (address.host or "").startswith("127.")
-
-
-__all__ = ["Elsewhere", "RemoteChannel", "check_address", "connect", "is_local"]
+__all__ = ["Elsewhere", "RemoteChannel", "connect"]

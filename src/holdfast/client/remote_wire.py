@@ -49,16 +49,16 @@ def ask(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
     if route.upload:
         asked.body = plain.pop(route.upload)
         asked.headers["Content-Type"] = "application/octet-stream"
-        asked.query = list(_pairs(plain, frozenset(request.__struct_fields__)))
+        asked.query = list(_flatten_pairs(plain, frozenset(request.__struct_fields__)))
     elif route.has_body:
         asked.body = msgspec.json.encode(plain)
         asked.headers["Content-Type"] = "application/json"
     else:
-        asked.query = list(_pairs(plain, frozenset(request.__struct_fields__)))
+        asked.query = list(_flatten_pairs(plain, frozenset(request.__struct_fields__)))
     return asked
 
 
-def _pairs(
+def _flatten_pairs(
     plain: Mapping[str, Any], taken: frozenset[str], owner: str = ""
 ) -> typing.Iterator[tuple[str, str]]:
     """Yield the pairs of a query; fields of a struct stand in it by themselves."""
@@ -67,7 +67,7 @@ def _pairs(
         if value is None:
             continue
         if isinstance(value, dict):
-            yield from _pairs(value, taken, own)
+            yield from _flatten_pairs(value, taken, own)
         elif isinstance(value, list | tuple):
             yield from ((name, str(one)) for one in value)
         else:
@@ -141,7 +141,7 @@ _WIRE: dict[Any, Any] = {
 
 
 @functools.cache
-def _reader(response: Any) -> msgspec.json.Decoder[Any]:
+def _make_reader(response: Any) -> msgspec.json.Decoder[Any]:
     """Return what reads an answer of this type: of listings and values, the object around it."""
     if typing.get_origin(response) is list:
         [item] = typing.get_args(response)
@@ -176,7 +176,7 @@ def decode_answer(operation: Any, status: int, body: bytes) -> Any:
     if response is bytes:
         return body
     try:
-        found = _reader(response).decode(body)
+        found = _make_reader(response).decode(body)
     except msgspec.MsgspecError as error:
         detail = f"the answer is none of {operation.name}: {error}"
         raise ServerFailed(detail=detail, request_id="") from error
@@ -196,11 +196,11 @@ def decode_item(operation: Any, event: ServerEvent) -> Any:
     """Return an item of a stream; `None` for an event that the operation does not speak of."""
     response = operation.response
     if response in _WIRE:
-        return _reader(response).decode(event.data).to_event()
+        return _make_reader(response).decode(event.data).to_event()
     if event.id:
         return None  # a stored fact, beside the pieces of a run
     try:
-        return _reader(response).decode(event.data)
+        return _make_reader(response).decode(event.data)
     except msgspec.ValidationError as error:
         detail = f"{event.name} is none of {operation.name}: {error}"
         raise ServerFailed(detail=detail, request_id="") from error

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.client.namespaces.triggers import TriggerNamespace
     from holdfast.client.namespaces.usage import UsageNamespace
     from holdfast.client.namespaces.webhooks import WebhookNamespace
+    from holdfast.client.namespaces.workers import WorkerNamespace
     from holdfast.client.namespaces.workflows import WorkflowNamespace
     from holdfast.context import ContextBuilder
     from holdfast.hooks import ExecutionContext
@@ -227,6 +228,12 @@ class ClientSurface(_Flat[Mode]):
     def webhooks(self) -> WebhookNamespace[Mode]:
         """Webhooks: who is told what happens, and what became of it."""
         found: WebhookNamespace[Mode] = self._open_namespace("webhooks", "WebhookNamespace")
+        return found
+
+    @property
+    def workers(self) -> WorkerNamespace[Mode]:
+        """Workers: who goes on with sessions, and what was given up."""
+        found: WorkerNamespace[Mode] = self._open_namespace("workers", "WorkerNamespace")
         return found
 
     @property

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.context.compaction import Compactor as Compactor
     from holdfast.context.compaction import Room as Room
     from holdfast.context.compaction import compute_room as compute_room
+    from holdfast.context.compaction import count_enough as count_enough
     from holdfast.context.compaction_hooks import CompactionHooks as CompactionHooks
     from holdfast.context.compaction_hooks import Conversation as Conversation
     from holdfast.context.events import ContextPruned as ContextPruned
@@ -53,7 +54,7 @@ else:
         {
             "account": "AccountLine ContextAccount Section",
             "builder": "AgentContext BuildsContext ContextBuilder ContextView",
-            "compaction": "MOST_ATTEMPTS Compactor Room compute_room",
+            "compaction": "MOST_ATTEMPTS Compactor Room compute_room count_enough",
             "compaction_hooks": "CompactionHooks Conversation",
             "events": "ContextPruned SessionCompacted",
             "history": "HistoryView prepare_for_model",

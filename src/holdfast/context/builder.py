@@ -167,6 +167,11 @@ class ContextBuilder:
         first, rest = self.steps[: self._steady], self.steps[self._steady :]
         return _TurnBuilder(self, (OnceStep(first), *rest))
 
+    @property
+    def shows_all(self) -> bool:
+        """Whether the model sees all that fits, not what steps of one's own choose of it."""
+        return type(self) is ContextBuilder and self._view is not None
+
     # --- other steps ------------------------------------------------------------------
 
     def with_replacement(self, step: ContextStep) -> ContextBuilder:

@@ -25,7 +25,7 @@ from holdfast.context.compaction_hooks import (
 from holdfast.context.events import ContextPruned, SessionCompacted
 from holdfast.context.history import after_compaction, is_prunable, list_kept_files
 from holdfast.context.steps import format_inside
-from holdfast.context.summary import Summary, cut_middle, extract, summarise
+from holdfast.context.summary import Summary, compute_most_read, cut_middle, extract, summarise
 from holdfast.errors import HookRefused, LLMContextTooLong
 from holdfast.ids import make_id
 from holdfast.journal import Event, Payload
@@ -49,6 +49,10 @@ Charge: TypeAlias = Callable[[Message], Message]
 """Writes into a message what it cost."""
 
 MOST_ATTEMPTS = 3
+LEAST_MESSAGE_TOKENS = 4
+"""No message takes less in a request, by any counter of ours: its frame and its role."""
+_EXTRACT_TOKENS = 4_000
+"""As many hold all the lines that rules pick out of a conversation, and more."""
 _TEXTS = (TextPart, ReasoningPart)
 _LEAST_WINDOW = 256
 _LEAST_USABLE = 64
@@ -100,6 +104,20 @@ def _compute_room(context_window: int, max_output_tokens: int, usable: int | Non
         full=free * 9 // 10,
         recent=free * 3 // 10,
     )
+
+
+def count_enough(info: ModelInfo, session: Session) -> int:
+    """Return the tokens of the newest messages that are enough for a turn; 0: all are needed.
+
+    They are where the session has no summary, and more messages than the model could read if
+    each had one word: room must be made (`Compactor.begin_anew`), and what stays word for word and
+    what a summary is made of stand at the end.
+    """
+    is_long = session.message_count * LEAST_MESSAGE_TOKENS > info.context_window
+    if session.compacted_at or not is_long:
+        return 0
+    room = compute_room(info)
+    return room.recent + (compute_most_read(room.usable) if info.is_llm else _EXTRACT_TOKENS)
 
 
 class _Plan(NamedTuple):
@@ -194,6 +212,21 @@ class Compactor:
         room = compute_room(self._info)
         return await self._shrink(conversation, build, recorder, room, "overflow")
 
+    async def begin_anew(
+        self, conversation: Conversation, build: Build, recorder: CompactionRecorder
+    ) -> Conversation | None:
+        """Put a summary in the place of what is older, also of what was not read.
+
+        Returns `None` where none can be made of what was read: all has to be.
+        """
+        plan = _Plan("overflow", CompactionWish())
+        recent = compute_room(self._info).recent
+        smaller = await self._summarise(conversation, build, recorder, recent, plan)
+        if smaller is None:
+            return None
+        await self._hooks.after(conversation, smaller[0], plan.reason, (smaller[2], smaller[1]))
+        return msgspec.structs.replace(smaller[0], unread=0)
+
     async def make_more_room(
         self, conversation: Conversation, build: Build, recorder: CompactionRecorder, attempt: int
     ) -> Conversation:
@@ -264,7 +297,7 @@ class Compactor:
             plan = _Plan(reason, wish, room if is_last else None)
             smaller = await self._summarise(conversation, build, recorder, recent, plan)
             if smaller is not None:
-                conversation, tokens = smaller
+                conversation, tokens, _ = smaller
             attempt += 1
         if conversation is not began:
             await self._hooks.after(began, conversation, reason, (first, tokens))
@@ -326,15 +359,19 @@ class Compactor:
         recorder: CompactionRecorder,
         recent: int,
         plan: _Plan,
-    ) -> tuple[Conversation, int] | None:
-        """Put a summary in the place of the older part; `None` if there is none, or no gain."""
+    ) -> tuple[Conversation, int, int] | None:
+        """Put a summary in the place of the older part; `None` if there is none, or no gain.
+
+        Returns the smaller conversation with its tokens, and those of what it was.
+        """
         kept = after_compaction(conversation.messages)
         older = kept[: self._find_summary_place(kept, recent)]
-        is_summary = not self._select_older(conversation, recent)
+        is_summary = all(read_compaction(message) is not None for message in older)
         if is_summary and (plan.fit is None or not older):
             return None
         wish = plan.wish
-        before = self._count(await build(conversation.session, conversation.messages))
+        request = await build(conversation.session, conversation.messages)
+        before = self._count_all(conversation, request)
         if wish.summary:
             summary = Summary(text=wish.summary, provider="hook")
         elif is_summary:
@@ -362,8 +399,9 @@ class Compactor:
             if is_summary:
                 return None
             best = first
-        await self._store(recorder, best.message, older, plan.reason, before, best.after)
-        return best.smaller, best.after
+        count = len(older) + conversation.unread
+        await self._store(recorder, best.message, count, plan.reason, before, best.after)
+        return best.smaller, best.after, before
 
     def _select_older(self, conversation: Conversation, recent: int) -> Sequence[Message]:
         """Return what a summary would stand for; nothing if that is a summary already."""
@@ -397,7 +435,7 @@ class Compactor:
         earlier = read_compaction(older[-1])
         part = CompactionPart(
             id=make_id("prt"),
-            summary=_frame(summary.text, older, newer),
+            summary=_frame(summary.text, older, newer, conversation.unread),
             is_automatic=reason != "requested",
             # A summary of a summary stands where that stood, not where it is stored.
             up_to_message_id=earlier.up_to_message_id if earlier is not None else older[-1].id,
@@ -420,7 +458,7 @@ class Compactor:
         self,
         recorder: CompactionRecorder,
         message: Message,
-        older: Sequence[Message],
+        count: int,
         reason: Reason,
         before: int,
         after: int,
@@ -432,13 +470,17 @@ class Compactor:
             SessionCompacted(
                 message_id=message.id,
                 up_to_message_id=part.up_to_message_id,
-                messages=len(older),
+                messages=count,
                 tokens_before=before,
                 tokens_after=after,
                 reason=reason,
                 is_extractive=part.is_extractive,
             ),
         )
+
+    def _count_all(self, conversation: Conversation, request: ModelRequest) -> int:
+        """Count a request, and at least what came before it and was not read."""
+        return self._count(request) + conversation.unread * LEAST_MESSAGE_TOKENS
 
     def _count(self, request: ModelRequest) -> int:
         return self._model.count_tokens(request)
@@ -520,9 +562,11 @@ def _are_small(messages: Sequence[Message], limit: int) -> bool:
     return size <= limit
 
 
-def _frame(text: str, older: Sequence[Message], newer: Sequence[Message]) -> str:
+def _frame(text: str, older: Sequence[Message], newer: Sequence[Message], unread: int = 0) -> str:
     """Return a summary with what the model must know to go on."""
     lines = [_HEAD + format_inside("conversation_summary", text.strip())]
+    if unread:
+        lines += ["", f"The first {unread} messages of the conversation are not in this summary."]
     skills = sorted(
         {
             str(part.metadata["skill"])

@@ -31,6 +31,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     messages: tuple[Message, ...]
     run_id: str = ""
+    unread: int = 0
+    """So many messages came before these, and were not read: they cannot fit."""
 
 
 class CompactionWish(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,7 +164,7 @@ def _show(
         if len(entry.messages) == _ASKED_AND_ANSWERED:
             made[key] = entry
         if entry.skills:
-            shown += _without_repeats(entry, loaded)
+            shown += _drop_repeats(entry, loaded)
             loaded = loaded.union(entry.skills)
         else:
             shown += entry.messages
@@ -279,7 +279,7 @@ def _make_skill_key(part: ToolPart) -> str:
     return f"{part.metadata['skill']}@{part.metadata.get('digest', '')}"
 
 
-def _without_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ...]:
+def _drop_repeats(entry: _Shown, before: frozenset[str]) -> tuple[Message, ...]:
     """Show a skill's body where it came first, and say so where it came again."""
     if not before.intersection(entry.skills) and len(set(entry.skills)) == len(entry.skills):
         return entry.messages

@@ -30,12 +30,15 @@ async def render_state(prompt: str, state: StateManager) -> str:
     pieces: list[str] = []
     end = 0
     for found in _NAMED.finditer(prompt):
-        pieces += (prompt[end : found.start()], await _shown(found[1].strip(), found[2], state))
+        pieces += (
+            prompt[end : found.start()],
+            await _show_value(found[1].strip(), found[2], state),
+        )
         end = found.end()
     return "".join((*pieces, prompt[end:]))
 
 
-async def _shown(address: str, default: str | None, state: StateManager) -> str:
+async def _show_value(address: str, default: str | None, state: StateManager) -> str:
     entry = await state.entry(address)
     if entry is None:
         return default or ""

@@ -108,6 +108,11 @@ async def _ask(model: Model, text: str) -> Message:
     raise LLMProtocolError(provider=model.info.provider, detail=detail)
 
 
+def compute_most_read(usable: int) -> int:
+    """Return about how many tokens of a conversation a model reads for its summary, at most."""
+    return max(1_000, usable * 2) * _MOST_CHUNKS // 4
+
+
 def _compute_most_output(window: int) -> int:
     """Return how long a summary may be: an eighth of the window, of a small one a quarter."""
     return max(window // 8, min(256, window // 4))

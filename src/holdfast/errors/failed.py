@@ -66,6 +66,18 @@ class GoalNotReached(Failed):
     next_step = "`holdfast runs report {run_id}` shows what was done, and what is missing."
 
 
+class NothingDone(Failed):
+    """A run ended with an answer that says that nothing of what was asked could be done.
+
+    Only the offline model says so, when all that it tried has failed; what a language model's
+    answer is worth cannot be known.
+    """
+
+    code = "run.nothing_done"
+    message = "Nothing was done: {reason}"
+    next_step = "`holdfast runs show {run_id}` shows what was tried."
+
+
 class ToolError(Failed):
     """A tool failed."""
 

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from holdfast.hooks.registry import Hooks as Hooks
     from holdfast.hooks.registry import read_text_of as read_text_of
     from holdfast.hooks.registry import record_nothing as record_nothing
+    from holdfast.hooks.registry import select_points as select_points
     from holdfast.hooks.scripts import NoScripts as NoScripts
     from holdfast.hooks.scripts import ScriptHook as ScriptHook
     from holdfast.hooks.scripts import ScriptOutcome as ScriptOutcome
@@ -137,7 +138,7 @@ else:
                 "WorkflowRollback WorkflowStageTransition SessionCheckpoint SessionSave "
                 "list_points match_points"
             ),
-            "registry": "Fired Hook HookRecorder Hooks record_nothing read_text_of",
+            "registry": "Fired Hook HookRecorder Hooks record_nothing read_text_of select_points",
             "scripts": "NoScripts ScriptHook ScriptOutcome ScriptRunner",
             "subscription": "QueueOptions Subscription SubscriptionStats",
             "verdicts": "CONTINUE Cancel Continue Modify Replace Retry Verdict",

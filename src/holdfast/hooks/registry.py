@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -31,6 +32,9 @@ from holdfast.hooks.verdicts import (
     name_of,
 )
 from holdfast.journal import Payload
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 H = TypeVar("H", bound=HookPayload)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -261,8 +265,12 @@ class Hooks:
             limits=limits,
         )
 
-    def load_entry_points(self, names: Collection[str] | None = None) -> tuple[str, ...]:
+    def load_entry_points(
+        self, names: Collection[str] | None = None, *, packages: Collection[str] | None = None
+    ) -> tuple[str, ...]:
         """Let installed packages add their hooks; returns the names of those that did.
+
+        With `names` or `packages`, only those.
 
         Each entry point of the group `holdfast.hooks` is a function that takes this object.
         Nothing is loaded unless this is called.
@@ -274,7 +282,7 @@ class Hooks:
         from importlib.metadata import entry_points  # noqa: PLC0415
 
         loaded = []
-        for point in entry_points(group=ENTRY_POINTS):
+        for point in select_points(entry_points(group=ENTRY_POINTS), packages):
             if names is None or point.name in names:
                 try:
                     point.load()(self)
@@ -486,3 +494,16 @@ class Hooks:
 def read_text_of(value: object) -> str:
     """Return a value that a hook put in place of a result as the text that a model reads."""
     return value if isinstance(value, str) else _encode(value).decode()
+
+
+def select_points(
+    points: Iterable[EntryPoint], packages: Collection[str] | None
+) -> list[EntryPoint]:
+    """Return the entry points of these packages, whose names are as indexes compare them."""
+    if packages is None:
+        return list(points)
+    return [
+        point
+        for point in points
+        if point.dist is not None and re.sub(r"[-_.]+", "-", point.dist.name).lower() in packages
+    ]

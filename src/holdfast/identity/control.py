@@ -35,7 +35,7 @@ class ControlPlane:
         """The tenant of the state directory itself, whose admins manage the others."""
         return self.tenants.operator
 
-    def directory_of(self, tenant: str) -> Path:
+    def find_directory(self, tenant: str) -> Path:
         """Return where the records of a tenant are."""
         return (
             self.directory
@@ -53,7 +53,7 @@ class ControlPlane:
         beside = self.directory.parent / f"{self.directory.name}-workspaces"
         return self.directory / WORKSPACES_FOLDER, beside
 
-    def workspace_of(self, tenant: str) -> Path:
+    def find_workspace(self, tenant: str) -> Path:
         """Return where the agents of a tenant work."""
         inside, beside = (place / tenant for place in self.workspaces)
         return beside if beside.is_dir() else inside

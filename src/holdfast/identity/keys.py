@@ -110,7 +110,7 @@ class KeyService:
             raise UsageError(detail="A key needs a role or a scope, or it opens nothing.")
         if ttl_s is not None and not 1 <= ttl_s <= 100 * 366 * 86_400:
             raise UsageError(detail="A key lives between a second and a hundred years.")
-        secret = _new_secret()
+        secret = _make_secret()
         key = ApiKey(
             id=key_id,
             prefix=secret[:_PREFIX_LENGTH],
@@ -175,7 +175,7 @@ class KeyService:
             raise UsageError(detail="The old key may go on for at most a year.")
         if not old.is_valid(now):
             raise UsageError(detail=f"The key {old.id} is revoked or expired; make a new one.")
-        secret = _new_secret()
+        secret = _make_secret()
         ends = now + grace_s
         ended = msgspec.structs.replace(
             old,
@@ -251,7 +251,7 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     return tuple(scopes)
 
 
-def _new_secret() -> str:
+def _make_secret() -> str:
     return f"hf_{make_random_token(28)}"
 
 

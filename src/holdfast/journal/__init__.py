@@ -54,10 +54,14 @@ if TYPE_CHECKING:
     from holdfast.journal.store import Durability as Durability
     from holdfast.journal.store import Finding as Finding
     from holdfast.journal.store import Head as Head
+    from holdfast.journal.store import HeldSession as HeldSession
     from holdfast.journal.store import LeaseWish as LeaseWish
     from holdfast.journal.store import MendReport as MendReport
     from holdfast.journal.store import SharedStore as SharedStore
     from holdfast.journal.store import Store as Store
+    from holdfast.journal.stores._postgres_connections import (
+        parse_postgres_target as parse_postgres_target,
+    )
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import SchemaStatus as SchemaStatus
@@ -81,8 +85,9 @@ else:
             "events": "EventsRedacted HeadsAnchored SessionDeleted",
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
-            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head LeaseWish "
+            "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head HeldSession LeaseWish "
             "MendReport SharedStore Store",
+            "stores._postgres_connections": "parse_postgres_target",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places migrate_store",

@@ -40,6 +40,11 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     has_content: ClassVar[bool] = False
     """Holds what people wrote or tools returned; retention may remove it by `redacted`."""
 
+    @property
+    def wakes_session(self) -> bool:
+        """Whether any process may go on with the session now, so that a worker is told."""
+        return False
+
     def redacted(self) -> Payload:
         """Return what may stay when the content has to go: ids and shape, no content."""
         raise UsageError(detail=f"Events of kind {self.kind} hold no content to redact.")

@@ -25,7 +25,7 @@ from holdfast.journal.envelope import (
 )
 from holdfast.journal.events import EventsRedacted
 from holdfast.journal.projection import KeyedRow, Projection, RowQuery
-from holdfast.journal.store import AppendRequest, Head, LeaseWish, Store
+from holdfast.journal.store import AppendRequest, Head, HeldSession, LeaseWish, Store
 from holdfast.redaction import Redactor
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -72,7 +72,7 @@ class Journal:
         """Close on leaving."""
         await self.close()
 
-    async def append(
+    async def append(  # noqa: PLR0913 - each is a condition of the one append
         self,
         session_id: str,
         payloads: Sequence[Payload] | Batch,
@@ -83,6 +83,7 @@ class Journal:
         must_be_new: bool = False,
         release: bool = False,
         is_synced: bool = False,
+        held: HeldSession | None = None,
     ) -> tuple[Event, ...]:
         """Add facts to the end of a session and return them as events.
 
@@ -94,9 +95,11 @@ class Journal:
         turn put into the queue. `release` gives the lease back with the last fact. `is_synced`
         puts the facts on the disk before this returns, as kinds that declare it always do.
         Facts may be fit for the store already (`batch`), with origins and times of their own.
+        With `held` they are only stored while that session is held under that epoch: what a run
+        writes outside its own session.
 
         Raises:
-            LeaseLost: another process owns the session now; stop writing.
+            LeaseLost: another process owns the session now, or the one `held`; stop writing.
             StaleWriter: another writer appended since `after`; re-read, then decide again.
             UsageError: a payload cannot be stored, or needs a lease.
         """
@@ -118,6 +121,7 @@ class Journal:
                 must_be_new=must_be_new,
                 release=release,
                 is_synced=is_synced,
+                held=held,
             )
         )
 

@@ -32,6 +32,13 @@ class LeaseWish(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float
 
 
+class HeldSession(msgspec.Struct, frozen=True, gc=False):
+    """A session that the writer of another chain must still hold: its id, and the epoch."""
+
+    session_id: str
+    epoch: int
+
+
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A batch for one session, stored whole or not at all.
 
@@ -39,7 +46,9 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is (only for kinds that any process may append). `after`, when given, must be the last
     `session_seq`. `must_be_new` refuses a session that already has events. `release` gives
     the lease back in the same transaction. `acquire` takes the lease first, with the next
-    epoch, under which the batch is then written.
+    epoch, under which the batch is then written. `held` names the session of the run in whose
+    name this is written to another chain: once another process has taken that one over, nothing
+    is stored (a fencing token, compared in the same transaction).
     """
 
     session_id: str
@@ -50,6 +59,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     release: bool = False
     is_synced: bool = False
     acquire: LeaseWish | None = None
+    held: HeldSession | None = None
 
 
 def check_restored(events: Sequence[Event]) -> str:

@@ -1,4 +1,4 @@
-"""Tools of MCP servers become tools of ours.
+"""Tools, resources and prompts of MCP servers become tools of ours.
 
 A server is a program that we start in the sandbox, or an address. What it offers is foreign:
 names, descriptions and schemas are checked and pinned, calls pass the one gate as calls that
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.mcp.definitions import LeftOut as LeftOut
     from holdfast.mcp.definitions import RemoteTool as RemoteTool
     from holdfast.mcp.events import McpConnected as McpConnected
+    from holdfast.mcp.events import McpElicited as McpElicited
     from holdfast.mcp.events import McpGranted as McpGranted
     from holdfast.mcp.events import McpInvoked as McpInvoked
     from holdfast.mcp.events import McpLost as McpLost
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from holdfast.mcp.needs import find_needs as find_needs
     from holdfast.mcp.opening import Opening as Opening
     from holdfast.mcp.pins import PinBook as PinBook
+    from holdfast.mcp.readings import OfferedPrompt as OfferedPrompt
+    from holdfast.mcp.readings import OfferedResource as OfferedResource
     from holdfast.mcp.schema import UnusableSchema as UnusableSchema
     from holdfast.mcp.schema import clean_schema as clean_schema
     from holdfast.mcp.schema import make_checkable as make_checkable
@@ -37,12 +40,13 @@ else:
         __name__,
         {
             "definitions": "LeftOut RemoteTool",
-            "events": "McpConnected McpGranted McpInvoked McpLost",
+            "events": "McpConnected McpElicited McpGranted McpInvoked McpLost",
             "grants": "GrantBook",
             "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",
             "needs": "Needs find_needs",
             "opening": "Opening",
             "pins": "PinBook",
+            "readings": "OfferedPrompt OfferedResource",
             "schema": "UnusableSchema clean_schema make_checkable",
             "server": "Keeping",
         },

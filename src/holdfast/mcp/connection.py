@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from holdfast.mcp.opening import Opening
 from holdfast.mcp.results import render_error
 
 if TYPE_CHECKING:
-    from holdfast.mcp.wire.session import Progress, WireSession
+    from holdfast.mcp.wire.session import WireSession
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
@@ -102,37 +102,48 @@ class Connection:
 
     async def list_tools(self) -> list[JsonObject]:
         """Return what the server lists; raises as `session`."""
-        session = await self.session()
+        await self.session()
         self.is_changed = False
+        return await self._list("tools", lambda session: session.list_tools())
+
+    async def list_resources(self) -> list[JsonObject]:
+        """Return its resources; nothing where it has none; raises as `session`."""
+        if not (await self.session()).has_resources:
+            return []
+        return await self._list("resources", lambda session: session.list_resources())
+
+    async def list_prompts(self) -> list[JsonObject]:
+        """Return its prompts; nothing where it has none; raises as `session`."""
+        if not (await self.session()).has_prompts:
+            return []
+        return await self._list("prompts", lambda session: session.list_prompts())
+
+    async def _list(
+        self, what: str, ask: Callable[[WireSession], Awaitable[list[JsonObject]]]
+    ) -> list[JsonObject]:
+        session = await self.session()
         try:
             async with asyncio.timeout(self._opening.endpoint.connect_timeout_s):
-                listed = await session.list_tools()
+                listed = await ask(session)
         except (Lost, NoAnswer, Refusal, TimeoutError) as error:
-            told = f"its tools cannot be listed: {self._describe(error)}"
-            await self._drop(session, told)
+            told = f"its {what} cannot be listed: {self._describe(error)}"
+            if what == "tools" or isinstance(error, Lost):
+                await self._drop(session, told)
             raise self._tell_failed(told) from error
         self._failures = 0
         return listed
 
-    async def call(
-        self, tool: str, arguments: JsonObject, progress: Progress, *, traceparent: str = ""
-    ) -> JsonObject:
-        """Call a tool and return the server's answer; `traceparent` tells it the caller's trace.
+    async def ask(self, send: Callable[[WireSession], Awaitable[JsonObject]]) -> JsonObject:
+        """Send something to the server, such as a call, and return its answer.
 
         Raises:
-            Lost, NoAnswer: the call was sent, and what became of it is not known.
+            Lost, NoAnswer: it was sent, and what became of it is not known.
             Refusal: the server says no.
             HoldfastError: as `session`; nothing was sent.
         """
         session = await self.session()
         try:
-            answer = await session.call_tool(
-                tool,
-                arguments,
-                timeout_s=self._opening.endpoint.timeout_s,
-                on_progress=progress,
-                traceparent=traceparent,
-            )
+            answer = await send(session)
         except NoAnswer:
             self._silences += 1
             if self._silences >= _MOST_SILENCES:

@@ -54,4 +54,16 @@ class McpGranted(Payload, frozen=True, kw_only=True):
     is_revoked: bool = False
 
 
-__all__ = ["McpConnected", "McpGranted", "McpInvoked", "McpLost"]
+@payload("mcp.elicited", is_open=True, is_inherited=False)
+class McpElicited(Payload, frozen=True, kw_only=True):
+    """A server asked the person who attends a call; what was answered is not kept here."""
+
+    endpoint: str
+    call_id: str
+    session_id: str
+    mode: Literal["form", "url"]
+    action: Literal["accept", "decline", "cancel"]
+    message: str = ""
+
+
+__all__ = ["McpConnected", "McpElicited", "McpGranted", "McpInvoked", "McpLost"]

@@ -24,7 +24,7 @@ FILE = "mcp_grants.json"
 Grants: TypeAlias = Callable[[], Sequence[HostGrant]]
 
 
-def no_grants() -> Sequence[HostGrant]:
+def list_no_grants() -> Sequence[HostGrant]:
     """Nothing is granted."""
     return ()
 
@@ -46,13 +46,13 @@ class GrantBook:
         """Keep them in this directory; nothing is created before the first one."""
         self._file = PrivateJsonFile(Path(state_dir) / FILE, _Book, empty=dict)
 
-    def hosts_of(self, name: str, endpoint: McpEndpoint) -> tuple[str, ...]:
+    def list_granted_hosts(self, name: str, endpoint: McpEndpoint) -> tuple[str, ...]:
         """Return the hosts that a server's program may reach now, as they were written.
 
         Raises:
             StorageError, StorageDamaged: the book cannot be read; nothing is granted then.
         """
-        kept = self._file.read().get(_key(name, endpoint), ServerGrants())
+        kept = self._file.read().get(_make_key(name, endpoint), ServerGrants())
         every = dict.fromkeys((*endpoint.hosts, *kept.granted))
         return tuple(host for host in every if host not in kept.revoked)
 
@@ -63,7 +63,7 @@ class GrantBook:
             UsageError: one is no host; nothing was granted.
             StorageError: it could not be written; nothing was granted.
         """
-        key = _key(name, endpoint)
+        key = _make_key(name, endpoint)
         for host in hosts:
             read_grant(host)
 
@@ -78,7 +78,7 @@ class GrantBook:
 
     def revoke(self, name: str, endpoint: McpEndpoint, hosts: Sequence[str]) -> None:
         """Close these hosts to a server's program, whoever granted them; raises StorageError."""
-        key = _key(name, endpoint)
+        key = _make_key(name, endpoint)
 
         def change(book: _Book) -> None:
             kept = book.get(key, ServerGrants())
@@ -100,9 +100,9 @@ class GrantBook:
             self._file.change(change)
 
 
-def _key(name: str, endpoint: McpEndpoint) -> str:
+def _make_key(name: str, endpoint: McpEndpoint) -> str:
     """A project's server has no share in what the user's of the same name was granted."""
     return f"{name} {endpoint.source}" if endpoint.is_of_project else name
 
 
-__all__ = ["FILE", "GrantBook", "Grants", "no_grants"]
+__all__ = ["FILE", "GrantBook", "Grants", "list_no_grants"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from holdfast.mcp.definitions import LeftOut, RemoteTool
 from holdfast.mcp.events import McpGranted
 from holdfast.mcp.opening import Opening
 from holdfast.mcp.pins import Verdict
+from holdfast.mcp.readings import OfferedPrompt, OfferedResource
 from holdfast.mcp.results import render_error
 from holdfast.mcp.server import Keeping, Server, Trust, format_where
 from holdfast.observability import Logger
@@ -29,6 +30,8 @@ from holdfast.settings import McpEndpoint
 from holdfast.tools import ToolRegistry
 
 _log = Logger("holdfast.mcp")
+_ADDRESS_WAIT_S: Final = 3.0
+"""How long the start of a run waits for a server that is an address."""
 
 _LATER = frozenset({"env", "headers", "hosts"})
 
@@ -102,6 +105,7 @@ class McpManager:
         self._keeping = keeping
         self._registered: dict[str, tuple[str, str]] = {}
         self._told: set[str] = set()
+        self._looking: dict[str, asyncio.Task[None]] = {}
 
     # --- configuration ----------------------------------------------------------------
 
@@ -115,7 +119,7 @@ class McpManager:
         Raises:
             NotFound: there is no such server.
         """
-        server = self._server(name)
+        server = self._find_server(name)
         server.is_barred = revoke and server.endpoint.is_of_project
         if revoke:
             self._trust.revoke(self._project, _trust_name(name))
@@ -133,7 +137,7 @@ class McpManager:
             UsageError: it is no filtered program, a host is none, or none is named.
             StorageError: it could not be written; nothing has changed.
         """
-        server = self._server(name)
+        server = self._find_server(name)
         if not server.endpoint.is_filtered:
             raise UsageError(
                 detail=f"Hosts are granted to programs whose sandbox is filtered; that of {name} "
@@ -143,7 +147,7 @@ class McpManager:
             )
         book = self._keeping.grants
         if revoke and not hosts:
-            hosts = await asyncio.to_thread(book.hosts_of, name, server.endpoint)
+            hosts = await asyncio.to_thread(book.list_granted_hosts, name, server.endpoint)
         elif not hosts:
             raise UsageError(detail="Name the hosts to grant.")
         change = book.revoke if revoke else book.grant
@@ -192,6 +196,14 @@ class McpManager:
         offer = await server.look(anew=True)
         return [_make_offered(server, one) for one in offer.tools], offer.left_out
 
+    async def list_resources_of(self, name: str) -> list[OfferedResource]:
+        """Return what can be read from a server now; raises as `list_tools_of`."""
+        return await self._make_usable(name).list_resources()
+
+    async def list_prompts_of(self, name: str) -> list[OfferedPrompt]:
+        """Return the prompts of a server now; raises as `list_tools_of`."""
+        return await self._make_usable(name).list_prompts()
+
     async def accept(self, name: str, tools: Sequence[str] = ()) -> list[OfferedTool]:
         """Accept what a server offers now, or the tools that are named; raises as `list_tools_of`.
 
@@ -215,7 +227,7 @@ class McpManager:
         server = self._make_usable(name)
         offer = await server.look()
         self._register(server, registry)
-        for remote in offer.tools:
+        for remote in (*offer.tools, *server.readers):
             if remote.remote == tool or remote.name == tool:
                 return remote.name
         raise McpToolMissing(endpoint=name, value=tool)
@@ -234,18 +246,23 @@ class McpManager:
 
     async def aclose(self) -> None:
         """End all connections, and the programs with them; safe to repeat."""
+        looking = list(self._looking.values())
+        self._looking.clear()
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         await asyncio.gather(*(server.aclose() for server in self._servers.values()))
 
     # --- inside -----------------------------------------------------------------------
 
-    def _server(self, name: str) -> Server:
+    def _find_server(self, name: str) -> Server:
         found = self._servers.get(name)
         if found is None:
             raise NotFound(kind="MCP server", value=name)
         return found
 
     def _make_usable(self, name: str) -> Server:
-        server = self._server(name)
+        server = self._find_server(name)
         if not server.endpoint.enabled:
             raise UsageError(detail=f"The MCP server {name} is switched off (`enabled = false`).")
         if not self._is_trusted(server):
@@ -263,8 +280,35 @@ class McpManager:
         )
 
     async def _prepare(self, server: Server, registry: ToolRegistry) -> None:
+        """Register what a server offers; one that is only an address is not waited for long.
+
+        It answers at once or is not there, while a program may have to be fetched first. What
+        answers later is offered to later runs.
+        """
         if server.connection.pause_s > 0:
             return
+        looking = self._looking.get(server.name)
+        if looking is not None and not looking.done():
+            return
+        looking = asyncio.create_task(self._look(server, registry))
+        self._looking[server.name] = looking
+        try:
+            wait_s = _ADDRESS_WAIT_S if server.endpoint.transport == "http" else None
+            await asyncio.wait({looking}, timeout=wait_s)
+        except asyncio.CancelledError:
+            looking.cancel()
+            raise
+        if looking.done():
+            await looking
+        elif server.name not in self._told:
+            self._told.add(server.name)
+            _log.warning(
+                "mcp.not_waited_for",
+                endpoint=server.name,
+                error=f"no answer within {_ADDRESS_WAIT_S:g} s; the run begins without its tools",
+            )
+
+    async def _look(self, server: Server, registry: ToolRegistry) -> None:
         try:
             await server.look()
         except HoldfastError as error:
@@ -337,7 +381,7 @@ class McpManager:
             trusted=self._is_trusted(server),
             source=endpoint.source,
             sandbox=endpoint.sandbox if endpoint.transport == "stdio" else "",
-            hosts=self._keeping.grants.hosts_of(server.name, endpoint),
+            hosts=self._keeping.grants.list_granted_hosts(server.name, endpoint),
             auth_token_env=endpoint.auth_token_env,
             rate_limit_per_minute=endpoint.rate_limit_per_minute,
         )

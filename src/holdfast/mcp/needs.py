@@ -72,26 +72,26 @@ def find_needs(
     if kind not in _NODE | _PYTHON:
         return Needs(command=command, args=args, readable=found.readable)
     cache = os.path.join(cache_dir, "mcp_cache", name)
-    hosts = _npm_hosts(ask or run_quietly) if kind in _NODE else _pip_hosts()
+    hosts = _find_npm_hosts(ask or run_quietly) if kind in _NODE else _find_pip_hosts()
     return Needs(
         command=command,
-        args=_answered(kind, args),
+        args=_find_answered(kind, args),
         sandbox="read-only-filtered",
         readable=found.readable,
         hosts=hosts,
-        env=_cache_variables(kind, cache),
+        env=_make_cache_variables(kind, cache),
         cache=cache,
         unknown="" if hosts else f"from which hosts {kind} fetches packages: say it with --host",
     )
 
 
-def _answered(kind: str, args: tuple[str, ...]) -> tuple[str, ...]:
+def _find_answered(kind: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Let npx not ask whether it may install: nobody is there to answer."""
     is_asking = kind == "npx" and not {"-y", "--yes"} & set(args)
     return ("--yes", *args) if is_asking else args
 
 
-def _cache_variables(kind: str, cache: str) -> dict[str, str]:
+def _make_cache_variables(kind: str, cache: str) -> dict[str, str]:
     if kind in _NODE:
         return {"npm_config_cache": cache, "npm_config_update_notifier": "false"}
     if kind == "pipx":
@@ -103,20 +103,20 @@ def _cache_variables(kind: str, cache: str) -> dict[str, str]:
     }
 
 
-def _npm_hosts(ask: Ask) -> tuple[str, ...]:
-    return _host(ask(("npm", "config", "get", "registry")).strip())
+def _find_npm_hosts(ask: Ask) -> tuple[str, ...]:
+    return _find_host(ask(("npm", "config", "get", "registry")).strip())
 
 
-def _pip_hosts() -> tuple[str, ...]:
+def _find_pip_hosts() -> tuple[str, ...]:
     """The hosts of the public index as pip knows them; none if it is not installed."""
     try:
         known = importlib.import_module("pip._internal.models.index").PyPI
-        return (*_host(str(known.simple_url)), str(known.file_storage_domain))
+        return (*_find_host(str(known.simple_url)), str(known.file_storage_domain))
     except (ImportError, AttributeError):
         return ()
 
 
-def _host(url: str) -> tuple[str, ...]:
+def _find_host(url: str) -> tuple[str, ...]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -6,14 +6,17 @@ An address is checked like that of a tool, against SSRF and DNS rebinding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from holdfast.errors import NetworkFailed, PermissionDenied
 from holdfast.policy import (
+    WEB_PORTS,
     NetworkRules,
     PolicyBundle,
     Rights,
     RuleSet,
     covers,
+    join_port,
     open_every_port,
     split_port,
 )
@@ -110,17 +113,30 @@ def check_caller(
         PermissionDenied: a rule of the operator, of the agent, of the session, or of an agent
             above keeps the caller away.
     """
-    hosts = [endpoint.host] if endpoint.host else []
+    hosts = [join_port(endpoint.host, _find_port(endpoint))] if endpoint.host else []
     if endpoint.has_network:
         hosts = ["*"]
     elif endpoint.is_filtered:
-        hosts = ["*" if "*" in grant.pattern else grant.pattern for grant in grants]
+        hosts = [host for grant in grants for host in _list_reached(grant)]
     ceiling = RuleSet()
     if endpoint.host and not endpoint.is_local:
         ceiling = policies.find_ceiling("/".join(agent_path))
     for host in dict.fromkeys(hosts):
         label = host if host != "*" else name
         check_network_rights(host, ceiling, rights, label=label)
+
+
+def _find_port(endpoint: McpEndpoint) -> int:
+    parts = urlsplit(str(endpoint.url))
+    return parts.port or (80 if parts.scheme == "http" else 443)
+
+
+def _list_reached(grant: HostGrant) -> list[str]:
+    """Return what rules are asked about for a grant: any host, or a host at each of its ports."""
+    if "*" in grant.pattern:
+        return ["*"]
+    ports = sorted(WEB_PORTS) if grant.port is None else [grant.port]
+    return [join_port(grant.pattern, port) for port in ports]
 
 
 def _is_open(policies: PolicyBundle) -> bool:

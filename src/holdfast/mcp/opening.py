@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
 from holdfast.mcp.causes import check_program, find_cause
-from holdfast.mcp.grants import Grants, no_grants
+from holdfast.mcp.grants import Grants, list_no_grants
 from holdfast.mcp.network import check_process, resolve_endpoint
 from holdfast.mcp.results import render_error
 from holdfast.policy import PolicyBundle
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.mcp.wire.http import Watched
-    from holdfast.mcp.wire.session import WireSession
+    from holdfast.mcp.wire.session import Hearing, WireSession
     from holdfast.mcp.wire.stdio import Stray
 
 _GIB: Final = 1024**3
@@ -77,7 +77,7 @@ class Opening:
     """Gives what confines the program; what no tool may see or change, it may not either."""
     open_egress: Callable[[str, Grants], EgressProxy] | None = None
     """Gives the proxy of a filtered program; without one such a program is not started."""
-    grants: Grants = no_grants
+    grants: Grants = list_no_grants
     """Says which hosts were granted to the program, as things are now."""
     lookup: Lookup = look_up_host
     secrets: set[str] = field(default_factory=set, repr=False)
@@ -209,7 +209,7 @@ class Opening:
 
 
 def connect_by_sdk(
-    opening: Opening, on_end: Callable[[], None], on_change: Callable[[], None]
+    opening: Opening, on_end: Callable[[], None], hearing: Hearing
 ) -> AbstractAsyncContextManager[WireSession]:
     """Connect through the official SDK.
 
@@ -249,7 +249,11 @@ def connect_by_sdk(
             )
         try:
             async with session.open_session(
-                transport, timeout_s=endpoint.timeout_s, on_change=on_change
+                transport,
+                timeout_s=endpoint.timeout_s,
+                hearing=hearing,
+                # An address elsewhere need not know how directories are called here.
+                root=opening.workspace if endpoint.transport == "stdio" else None,
             ) as made:
                 yield made
         finally:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import shlex
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,27 +16,46 @@ from holdfast.errors import HoldfastError, McpFailed, McpUntrusted, PermissionDe
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.connection import Connection
 from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
+from holdfast.mcp.elicitation import CANCEL
+from holdfast.mcp.errands import LONGEST_ANSWER_S, MOST_ASKED, Errand
 from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
 from holdfast.mcp.failures import Lost, NoAnswer, Refusal
 from holdfast.mcp.grants import GrantBook
 from holdfast.mcp.network import check_caller, check_process, check_profile
 from holdfast.mcp.opening import Opening, connect_by_sdk
+from holdfast.mcp.patience import Patience
 from holdfast.mcp.pins import PinBook, Verdict
+from holdfast.mcp.readings import (
+    PROMPT,
+    READ,
+    OfferedPrompt,
+    OfferedResource,
+    find_target,
+    make_readers,
+    read_prompts,
+    read_resources,
+    show_resources,
+    to_blocks,
+)
 from holdfast.mcp.results import render_error, to_result
 from holdfast.mcp.tools import hold_back, make_tool
-from holdfast.observability import make_traceparent
+from holdfast.observability import Logger, make_traceparent
 from holdfast.settings import McpEndpoint
 from holdfast.tools import Tool, ToolContext, ToolResult
 from holdfast.turns import ENCLOSING
 
 if TYPE_CHECKING:
+    from holdfast.mcp.wire.session import WireSession
     from holdfast.providers import RateLimiter
+
+_log = Logger("holdfast.mcp")
 
 _LONGEST_WAIT_S: Final = 30.0
 _UNKNOWN: Final = "whether the call took effect is not known"
 
 Note: TypeAlias = Callable[[Payload, Origin], Awaitable[None]]
 """Keeps a fact."""
+Send: TypeAlias = "Callable[[WireSession, Errand], Awaitable[JsonObject]]"
 
 
 class Trust(Protocol):
@@ -81,10 +101,12 @@ class Server:
         self._lost: set[asyncio.Task[None]] = set()
         self._listing: asyncio.Lock | None = None
         self._listed_at = 0
+        self._errands: list[Errand] = []
+        self._readers: list[RemoteTool] = []
         self.connection = Connection(
             self.name,
             opening,
-            lambda chosen, on_end: connect_by_sdk(chosen, on_end, self._on_change),
+            lambda chosen, on_end: connect_by_sdk(chosen, on_end, self),
             clock=keeping.clock,
             on_lost=self._on_lost,
         )
@@ -112,6 +134,7 @@ class Server:
             is_first = self._listed_at != self.connection.made
             self.offer, self.verdicts = offer, verdicts
             self._listed_at = self.connection.made
+            self._readers = await self._find_readers()
             if is_first:
                 await self._keep(
                     McpConnected(
@@ -149,6 +172,38 @@ class Server:
         self.verdicts = await asyncio.to_thread(pins.judge, self.name, offer.tools)
         return offer
 
+    async def list_resources(self) -> list[OfferedResource]:
+        """Return what can be read from the server now; raises as `look`."""
+        return read_resources(self.name, await self.connection.list_resources())
+
+    async def list_prompts(self) -> list[OfferedPrompt]:
+        """Return the prompts of the server now; raises as `look`."""
+        return read_prompts(self.name, await self.connection.list_prompts())
+
+    @property
+    def readers(self) -> tuple[RemoteTool, ...]:
+        """Our tools for its resources and prompts."""
+        return tuple(self._readers)
+
+    async def _find_readers(self) -> list[RemoteTool]:
+        """Return the tools for its resources and prompts; none where it has nothing to give.
+
+        A server that cannot list them still has its tools.
+        """
+        try:
+            resources = await self.list_resources()
+            prompts = await self.list_prompts()
+        except McpFailed as error:
+            _log.warning("mcp.not_listed", endpoint=self.name, error=str(error))
+            return []
+        return make_readers(
+            self.name,
+            self.endpoint,
+            self.offer.tools,
+            has_resources=bool(resources),
+            has_prompts=bool(prompts),
+        )
+
     @property
     def held_back(self) -> list[str]:
         """Tools that are not what was accepted, by the server's names."""
@@ -156,7 +211,11 @@ class Server:
 
     def tools(self) -> list[Tool]:
         """Return what was listed as tools of ours."""
-        return [self._make_tool(remote) for remote in self.offer.tools]
+        limit_s = self._find_limit()
+        readers = [
+            make_tool(one, self.read, timeout_s=limit_s, aim=find_target) for one in self._readers
+        ]
+        return [*(self._make_tool(remote) for remote in self.offer.tools), *readers]
 
     async def aclose(self) -> None:
         """End the connection, and the program with it."""
@@ -176,39 +235,66 @@ class Server:
             RateLimitError: it was called too often in the last minute.
             McpFailed: there is no answer.
         """
+        return await self._perform(
+            remote.remote,
+            context,
+            lambda session, errand: session.call_tool(
+                remote.remote,
+                arguments,
+                patience=errand.patience,
+                on_progress=lambda *told: _report(context, *told),
+                elicit=errand.elicit,
+                traceparent=_find_trace(context),
+            ),
+        )
+
+    async def read(
+        self, remote: RemoteTool, arguments: JsonObject, context: ToolContext
+    ) -> ToolResult:
+        """List or read resources, or get a prompt, after the gate; raises as `call`."""
+
+        async def send(session: WireSession, errand: Errand) -> JsonObject:
+            limits: dict[str, Any] = {"patience": errand.patience, "elicit": errand.elicit}
+            if remote.remote == READ:
+                return to_blocks(await session.read_resource(arguments["uri"], **limits))
+            if remote.remote == PROMPT:
+                given = arguments.get("arguments") or {}
+                return to_blocks(await session.get_prompt(arguments["name"], given, **limits))
+            found = read_resources(self.name, await session.list_resources())
+            return {"content": [{"type": "text", "text": show_resources(found)}]}
+
+        return await self._perform(remote.remote, context, send)
+
+    async def _perform(self, what: str, context: ToolContext, send: Send) -> ToolResult:
         begun = self._keeping.clock.monotonic()
+        errand = Errand(self.name, context, Patience(self.endpoint.timeout_s), self._keep)
+        self._errands.append(errand)
+        record = functools.partial(self._record_invoked, what, context, begun)
         try:
             self._check(context)
             await self._admit()
-            answer = await self.connection.call(
-                remote.remote,
-                arguments,
-                lambda *told: _report(context, *told),
-                traceparent=_find_trace(context),
-            )
+            answer = await self.connection.ask(lambda session: send(session, errand))
             result = await to_result(answer, context)
         except Refusal as error:
             text = render_error(str(error), self._opening.secrets)
-            await self._record_invoked(remote, context, begun, "error", text)
+            await record("error", text)
             return ToolResult(f"The MCP server {self.name} says: {text}", is_error=True)
         except (Lost, NoAnswer) as error:
             text = render_error(str(error), self._opening.secrets)
             if isinstance(error, NoAnswer):
                 text = await self._opening.explain(f"no answer in {self.endpoint.timeout_s:g} s")
-            await self._record_invoked(remote, context, begun, "unknown", text)
+            await record("unknown", text)
             raise McpFailed(endpoint=self.name, detail=f"{text}; {_UNKNOWN}") from error
         except HoldfastError as error:
-            await self._record_invoked(remote, context, begun, "refused", str(error))
+            await record("refused", str(error))
             raise
         except asyncio.CancelledError:
-            await asyncio.shield(
-                self._record_invoked(remote, context, begun, "unknown", "it was cancelled")
-            )
+            await asyncio.shield(record("unknown", "it was cancelled"))
             raise
-        outcome = "error" if result.is_error else "answered"
-        await self._record_invoked(
-            remote, context, begun, outcome, result.output if result.is_error else ""
-        )
+        finally:
+            self._errands.remove(errand)
+        is_error = result.is_error
+        await record("error" if is_error else "answered", result.output if is_error else "")
         return result
 
     def _check(self, context: ToolContext) -> None:
@@ -247,11 +333,11 @@ class Server:
     # --- facts ------------------------------------------------------------------------
 
     async def _record_invoked(
-        self, remote: RemoteTool, context: ToolContext, begun: float, outcome: str, error: str
+        self, what: str, context: ToolContext, begun: float, outcome: str, error: str
     ) -> None:
         fact = McpInvoked(
             endpoint=self.name,
-            tool=remote.remote,
+            tool=what,
             call_id=context.call_id,
             session_id=context.session_id,
             outcome=outcome,  # type: ignore[arg-type] # one of the four
@@ -268,8 +354,24 @@ class Server:
     def _on_short(self, _shortage: object, _is_refused: bool) -> None:
         self.is_throttled = True
 
-    def _on_change(self) -> None:
+    def on_change(self) -> None:
+        """Look again before the next call: the server says that what it offers has changed."""
         self.connection.is_changed = True
+
+    def on_said(self, level: str, text: str) -> None:
+        """Log a line that the server sent."""
+        said = render_error(text, self._opening.secrets)
+        _log.debug("mcp.said", endpoint=self.name, level=level, text=said)
+
+    async def on_elicit(self, asked: JsonObject) -> JsonObject:
+        """Answer a question that came beside a call.
+
+        It does not say which call it is for: with one under way it is that one's, otherwise
+        it is given up, so that no person answers for the run of another.
+        """
+        if len(self._errands) != 1:
+            return CANCEL
+        return await self._errands[0].elicit(asked)
 
     def _on_lost(self, reason: str, pause_s: float) -> None:
         fact = McpLost(endpoint=self.name, reason=reason[:500], retry_in_s=pause_s)
@@ -287,9 +389,13 @@ class Server:
         verdict = self.verdicts.get(remote.remote, "new")
         if verdict != "accepted":
             return hold_back(remote, verdict)
+        return make_tool(remote, self.call, timeout_s=self._find_limit())
+
+    def _find_limit(self) -> float:
+        """Return when a call ends at the latest; a person may be asked in its midst."""
         endpoint = self.endpoint
-        limit_s = endpoint.connect_timeout_s + _LONGEST_WAIT_S + endpoint.timeout_s
-        return make_tool(remote, self.call, timeout_s=limit_s)
+        own_s = endpoint.connect_timeout_s + _LONGEST_WAIT_S + endpoint.timeout_s
+        return own_s + MOST_ASKED * LONGEST_ANSWER_S
 
 
 def format_where(endpoint: McpEndpoint) -> str:

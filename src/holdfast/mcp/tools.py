@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, TypeAdapter
@@ -26,8 +26,18 @@ _HELD_BACK: Final = {
 
 Caller: TypeAlias = Callable[[RemoteTool, JsonObject, ToolContext], Awaitable[ToolResult]]
 
+Aim: TypeAlias = Callable[[RemoteTool, Mapping[str, Any]], str]
+"""Says what the patterns of rules are matched against for a call."""
 
-def make_tool(remote: RemoteTool, call: Caller, *, timeout_s: float) -> Tool:
+
+def aim_at_tool(remote: RemoteTool, _arguments: Mapping[str, Any]) -> str:
+    """Return the server and the tool, whatever the arguments are."""
+    return remote.target
+
+
+def make_tool(
+    remote: RemoteTool, call: Caller, *, timeout_s: float, aim: Aim = aim_at_tool
+) -> Tool:
     """Return the tool; where no rule speaks of it, a person is asked.
 
     Rules find it by its name (`mcp__files__read`, `mcp__files__*`) and, with a pattern, by
@@ -46,7 +56,7 @@ def make_tool(remote: RemoteTool, call: Caller, *, timeout_s: float) -> Tool:
         return arguments
 
     return _make_tool(
-        remote, function, check, remote.description, remote.schema, timeout_s=timeout_s
+        remote, function, check, remote.description, remote.schema, timeout_s=timeout_s, aim=aim
     )
 
 
@@ -73,6 +83,7 @@ def _make_tool(
     *,
     timeout_s: float = 120.0,
     tags: tuple[str, ...] = (),
+    aim: Aim = aim_at_tool,
 ) -> Tool:
     made = Tool(
         name=remote.name,
@@ -87,7 +98,7 @@ def _make_tool(
         description=description,
         effect=remote.effect,
         permission="ask",
-        target=Target(kind="text", resolve=lambda _arguments, _workspace: (remote.target,)),
+        target=Target(kind="text", resolve=lambda given, _workspace: (aim(remote, given),)),
         tags=("mcp", *tags),
         labels=("untrusted",),
         egress=True,
@@ -98,4 +109,4 @@ def _make_tool(
     return made
 
 
-__all__ = ["Caller", "hold_back", "make_tool"]
+__all__ = ["Aim", "Caller", "hold_back", "make_tool"]

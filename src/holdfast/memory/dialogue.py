@@ -67,7 +67,7 @@ def describe_label(content: str) -> str:
     return name if is_name and words[0].casefold() not in _NO_NAMES else ""
 
 
-def without_label(content: str) -> str:
+def drop_label(content: str) -> str:
     """Return a line without its label, if it has one."""
     if not describe_label(content):
         return content
@@ -109,5 +109,5 @@ __all__ = [
     "StoredLine",
     "describe_label",
     "infer_turn",
-    "without_label",
+    "drop_label",
 ]

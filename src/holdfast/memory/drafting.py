@@ -26,6 +26,7 @@ class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | None = None
     options: MemoryOptions | None = None
     memory_id: str = ""
+    fence: int = 0
 
 
 def draft_of(
@@ -59,6 +60,7 @@ def draft_of(
         expires=None if chosen.ttl_s is None else now + chosen.ttl_s,
         options=chosen,
         supersedes=chosen.supersedes,
+        fence=new.fence,
     )
 
 

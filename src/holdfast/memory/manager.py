@@ -185,15 +185,18 @@ class MemoryManager:
         *,
         options: MemoryOptions | None = None,
         memory_id: str = "",
+        fence: int = 0,
     ) -> str:
         """Store a memory and return its id; it is durable and findable by its words.
 
-        `embeddings` is its vector, if the caller has made it with the manager's embedder.
+        `embeddings` is its vector, if the caller has made it with the manager's embedder. `fence`
+        is the fencing token of the run that stores it (`ToolContext.fence`).
 
         Raises:
             UsageError: the content, metadata, options or vector cannot be kept.
             NotFound: a memory that the options refer to does not exist.
             AlreadyExists: `memory_id` is taken.
+            LeaseLost: a run with a higher fence has written for this session.
         """
         new = NewMemory(
             session_id=session_id,
@@ -201,6 +204,7 @@ class MemoryManager:
             metadata=metadata,
             options=options,
             memory_id=memory_id,
+            fence=fence,
         )
         return await self._store(new, embeddings=embeddings)
 

@@ -15,7 +15,7 @@ from holdfast.errors import EmbeddingFailed, HoldfastError
 from holdfast.memory.embedder import MemoryEmbedder, TokenEmbedder, UnreadyEmbedder, pack_vector
 from holdfast.memory.space import find_space
 from holdfast.memory.storage import MemoryStorage, Unembedded
-from holdfast.memory.words import without_names
+from holdfast.memory.words import drop_names
 from holdfast.observability import Logger
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -136,7 +136,7 @@ class EmbeddingPipeline:
 
     async def _embed(self, batch: list[Unembedded]) -> None:
         model = self._embedder.model_id
-        texts = [without_names(one.content, one.names) for one in batch]
+        texts = [drop_names(one.content, one.names) for one in batch]
         tokens: dict[int, bytes] = {}
         if isinstance(self._embedder, TokenEmbedder):
             made = await self._embedder.embed_texts(texts)

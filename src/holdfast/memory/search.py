@@ -39,7 +39,7 @@ from holdfast.memory.times import find_named_times
 from holdfast.memory.weights import Query, RerankQuery, Scores, TokenQuery, Weights
 from holdfast.memory.word_index import WordIndex
 from holdfast.memory.word_ranking import make_scores, rank_by_words, rerank_by_words
-from holdfast.memory.words import name_words, query_words, without_names
+from holdfast.memory.words import drop_names, name_words, query_words
 from holdfast.observability import Logger
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ class Searcher:
         An embedder that fails costs its part of the score, not the search.
         """
         self._say_what_is_missing()
-        is_late = self._timer()
+        is_late = self._start_timer()
         cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
         async with cached.lock:
             mentioned, names = _find_mentioned(query, cached.index.speakers)
             is_whole = cached.index.is_whole
         words = query_words(query, leave_out=names)
         # No caller waits for another one's embedder: the locks are open meanwhile.
-        seen = await self._read_seen(places, without_names(query, mentioned), is_whole=is_whole)
+        seen = await self._read_seen(places, drop_names(query, mentioned), is_whole=is_whole)
         asked = Query(
             now=now,
             vector=seen.vector,
@@ -131,7 +131,7 @@ class Searcher:
             _log.warning("memory.by_words_only", effect=effect, next_step=missing.hint)
         self._is_told = True
 
-    def _timer(self) -> Callable[[], bool]:
+    def _start_timer(self) -> Callable[[], bool]:
         """Return what says whether the time for a search that begins now is over."""
         within_s, began = self._rerank_within_s, self._clock.monotonic()
         if within_s is None:

@@ -46,6 +46,9 @@ class MemoryDraft(msgspec.Struct, frozen=True, kw_only=True):
     """How the model is reached again, if it is on a server."""
     tokens: bytes = b""
     """Quantized token vectors of the model `vector_model`; empty if they come later."""
+    fence: int = 0
+    """The fencing token of the run that stores it: the epoch of the session's lease. One that is
+    lower than the highest seen of the session is refused with LeaseLost; 0: none is compared."""
 
 
 class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):

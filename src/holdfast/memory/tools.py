@@ -55,9 +55,15 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
             ),
         )
         memory_id = _get_id(context.idempotency_key)
+        context.check_still_mine()
         try:
             await acting.store_memory(
-                context.session_id, content, {}, options=options, memory_id=memory_id
+                context.session_id,
+                content,
+                {},
+                options=options,
+                memory_id=memory_id,
+                fence=context.fence,
             )
         except AlreadyExists:
             # The same call again after a crash: it is remembered already.

@@ -205,9 +205,9 @@ def _find_session_best(index: WordIndex, base: dict[int, float]) -> dict[str, fl
 def _score_neighbours(
     index: WordIndex, base: dict[int, float], row: int, weights: Weights
 ) -> float:
-    before, after = _step(index, row, is_back=True), _step(index, row, is_back=False)
-    two_before = _step(index, before, is_back=True)
-    two_after = _step(index, after, is_back=False)
+    before, after = _find_step(index, row, is_back=True), _find_step(index, row, is_back=False)
+    two_before = _find_step(index, before, is_back=True)
+    two_after = _find_step(index, after, is_back=False)
 
     def at(place: int | None) -> float:
         return 0.0 if place is None else base.get(place, 0.0)
@@ -219,7 +219,7 @@ def _score_neighbours(
     )
 
 
-def _step(index: WordIndex, row: int | None, *, is_back: bool) -> int | None:
+def _find_step(index: WordIndex, row: int | None, *, is_back: bool) -> int | None:
     if row is None or row not in index.rows:
         return None
     return index.rows[row].previous if is_back else index.following.get(row)

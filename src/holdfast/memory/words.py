@@ -92,7 +92,7 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(word for word in _split(index_text(name)) if len(word) > 1)
 
 
-def without_names(text: str, names: Iterable[str]) -> str:
+def drop_names(text: str, names: Iterable[str]) -> str:
     """Return the text without these names: whom it is about is metadata, not meaning."""
     known = [re.escape(name) for name in names if name.strip()]
     if not known:
@@ -156,5 +156,5 @@ __all__ = [
     "name_place",
     "name_words",
     "query_words",
-    "without_names",
+    "drop_names",
 ]

@@ -222,7 +222,7 @@ class GrowingMessages(JoinedMessages):
     is found again without looking at any message of it. `tail` belongs to this object.
     """
 
-    __slots__ = ("has_files", "last")
+    __slots__ = ("has_files", "is_partial", "last")
 
     tail: list[Message]
     last: Message
@@ -234,11 +234,16 @@ class GrowingMessages(JoinedMessages):
         tail: Iterable[Message] = (),
         *,
         has_files: bool = False,
+        is_partial: bool = False,
     ) -> None:
-        """Share the base, and copy the tail; `has_files` where a message brings a file."""
+        """Share the base, and copy the tail; `has_files` where a message brings a file.
+
+        `is_partial`: what came before was not read, and no summary stands for it.
+        """
         self.base = base
         self.tail = list(tail)
         self.has_files = has_files
+        self.is_partial = is_partial
         if newest := self.tail or base:
             self.last = newest[-1]
 

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.observability.error_reports import CodePlace as CodePlace
+    from holdfast.observability.error_reports import ErrorReport as ErrorReport
+    from holdfast.observability.error_reports import add_error_reporter as add_error_reporter
+    from holdfast.observability.error_reports import flush_error_reports as flush_error_reports
+    from holdfast.observability.error_reports import has_error_reporters as has_error_reporters
+    from holdfast.observability.error_reports import (
+        install_error_reporter as install_error_reporter,
+    )
+    from holdfast.observability.error_reports import report_error as report_error
     from holdfast.observability.logger import EVENTS_LOGGER as EVENTS_LOGGER
     from holdfast.observability.logger import LogEvent as LogEvent
     from holdfast.observability.logger import Logger as Logger
@@ -28,6 +37,8 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "error_reports": "CodePlace ErrorReport add_error_reporter flush_error_reports "
+            "has_error_reporters install_error_reporter report_error",
             "logger": "EVENTS_LOGGER LogEvent Logger bind_log_fields read_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",

@@ -8,6 +8,7 @@ application has set `logging` up, lines go there, and otherwise Python's own def
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ _BOUND: ContextVar[Mapping[str, object]] = ContextVar(
 )
 # Frames between the caller of a method below and `logging`, so that `%(lineno)d` is theirs.
 _OWN_FRAMES = 3
+_REPORTS = "holdfast.observability.error_reports"
 
 
 class LogEvent:
@@ -73,6 +75,9 @@ class Logger:
     def _write(
         self, level: int, event: str, fields: dict[str, object], *, has_exception: bool = False
     ) -> None:
+        if has_exception and (reports := sys.modules.get(_REPORTS)) is not None:
+            # Loaded by the caller that asked for reports; nobody else pays for them.
+            reports.report_error(event, {**_BOUND.get(), **fields}, sys.exception())
         if self._logger.isEnabledFor(level):
             message = LogEvent(event, {**_BOUND.get(), **fields})
             self._logger.log(level, message, exc_info=has_exception, stacklevel=_OWN_FRAMES)

@@ -199,13 +199,22 @@ def _catch_the_uncaught() -> None:
     """Let errors that nothing caught go through the log instead of straight to the terminal."""
     log = logging.getLogger("holdfast.uncaught")
 
+    def report(event: str, error: BaseException) -> None:
+        # Loaded by the caller that asked for reports; nobody else pays for them.
+        reports = sys.modules.get("holdfast.observability.error_reports")
+        if reports is not None:
+            reports.report_error(event, {}, error)
+            reports.flush_error_reports()
+
     def in_main(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
+        report("uncaught error", error)
         log.critical("uncaught error", exc_info=(kind, error, trace))
 
     def in_thread(caught: threading.ExceptHookArgs) -> None:
         error = caught.exc_value or caught.exc_type()
+        report("uncaught error in a thread", error)
         log.error(
             "uncaught error in a thread", exc_info=(caught.exc_type, error, error.__traceback__)
         )

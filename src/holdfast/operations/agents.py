@@ -64,19 +64,21 @@ async def check(runtime: Runtime, caller: Caller, /, name: str = "") -> list[Age
     """Return what has no effect in the rules of an agent, or without a name of all added ones.
 
     Such as `read *.csv allow` behind `* * allow`, which limits nothing, a rule that a later one
-    always overrules, or a name that no tool has.
+    always overrules, or a name that no tool has. Without a name also files of agents that
+    cannot be used.
 
     Raises:
         NotFound: there is no such agent.
     """
     if name:
-        return _warnings(runtime, await runtime.agents.require(name))
+        return _list_warnings(runtime, await runtime.agents.require(name))
     # Built-in agents share their first rules; what one of them overrules is meant so.
     agents = [one for one in await runtime.agents.list_agents() if not one.native]
-    return [warning for agent in agents for warning in _warnings(runtime, agent)]
+    broken = await runtime.agents.list_broken_files()
+    return broken + [warning for agent in agents for warning in _list_warnings(runtime, agent)]
 
 
-def _warnings(runtime: Runtime, agent: Agent) -> list[AgentWarning]:
+def _list_warnings(runtime: Runtime, agent: Agent) -> list[AgentWarning]:
     """What has no effect, for the tools that the agent was given, else for all."""
     known = agent.tools if agent.tools else tuple(runtime.toolbox.registry)
     tools = [

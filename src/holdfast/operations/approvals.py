@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.canonical import JsonObject
-from holdfast.operations.caller import Caller, acting_as
+from holdfast.operations.caller import Caller, resolve_actor
 from holdfast.operations.operation import operation
 from holdfast.policy import Approval, ApprovalStatus, ApprovalTerms, OnAsk
 from holdfast.runtime import ApprovalDetails, OpenQuestion, Runtime
@@ -69,7 +69,7 @@ async def approve(
         NotPermitted: `by` is not the caller.
     """
     return await runtime.approvals.approve(
-        approval_id, by=acting_as(caller, by), always=always, arguments=arguments, reason=reason
+        approval_id, by=resolve_actor(caller, by), always=always, arguments=arguments, reason=reason
     )
 
 
@@ -83,7 +83,7 @@ async def deny(
         NotFound: there is no such approval.
         ApprovalExpired: it is too old, answered or used already.
     """
-    return await runtime.approvals.deny(approval_id, by=acting_as(caller, by), reason=reason)
+    return await runtime.approvals.deny(approval_id, by=resolve_actor(caller, by), reason=reason)
 
 
 @operation("approvals:read")
@@ -113,7 +113,7 @@ async def decide_outcome(
         NotFound: no such call waits for a verdict.
     """
     return await runtime.approvals.decide_outcome(
-        session_id, call_id, verdict, by=acting_as(caller, by), result=result
+        session_id, call_id, verdict, by=resolve_actor(caller, by), result=result
     )
 
 
@@ -133,7 +133,7 @@ async def answer(
     Raises:
         NotFound: no such call waits for an answer.
     """
-    return await runtime.approvals.answer(session_id, call_id, answer, by=acting_as(caller, by))
+    return await runtime.approvals.answer(session_id, call_id, answer, by=resolve_actor(caller, by))
 
 
 @operation("approvals:read")

@@ -44,8 +44,8 @@ async def _store(runtime: Runtime, caller: Caller, session_id: str = "") -> Arti
         session_id, project_id = session.id, session.project_id
     actor = ArtifactActor(
         tenant=runtime.tenant,
-        subject=_subject(caller),
-        user=LOCAL_USER if caller is OWNER else _subject(caller),
+        subject=_find_subject(caller),
+        user=LOCAL_USER if caller is OWNER else _find_subject(caller),
         session_id=session_id,
         project_id=project_id,
         is_admin=caller.may("artifacts:admin"),
@@ -53,7 +53,7 @@ async def _store(runtime: Runtime, caller: Caller, session_id: str = "") -> Arti
     return await runtime.artifacts.act_for(actor)
 
 
-def _subject(caller: Caller) -> str:
+def _find_subject(caller: Caller) -> str:
     """Return a caller's name; one from elsewhere never passes for the owner or a session."""
     name = caller.subject
     is_taken = name in (OWNER.subject, LOCAL_USER) or name.startswith(("session:", "user:"))

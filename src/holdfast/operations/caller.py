@@ -61,7 +61,7 @@ Known by identity: a caller from elsewhere who has every scope is still not the 
 """
 
 
-def acting_as(caller: Caller, by: str) -> str:
+def resolve_actor(caller: Caller, by: str) -> str:
     """Return in whose name something is decided.
 
     The owner says on whose behalf; everybody else acts in their own name only.
@@ -76,4 +76,4 @@ def acting_as(caller: Caller, by: str) -> str:
     return caller.subject
 
 
-__all__ = ["ALL_OWNERS", "OWNER", "Caller", "acting_as"]
+__all__ = ["ALL_OWNERS", "OWNER", "Caller", "resolve_actor"]

@@ -14,7 +14,7 @@ from holdfast.runtime import Runtime
 _INSTEAD: Final = "put a hook's description below `.holdfast/hooks` there"
 
 
-def _hooks(runtime: Runtime) -> Hooks:
+def _find_hooks(runtime: Runtime) -> Hooks:
     return runtime.hooks.hooks
 
 
@@ -36,21 +36,24 @@ async def trust(runtime: Runtime, caller: Caller, /, *, revoke: bool = False) ->
     return await runtime.hooks.trust(revoke=revoke)
 
 
-on = LocalMember("hooks.on", _INSTEAD, Hooks.on, lambda runtime: _hooks(runtime).on)
+on = LocalMember("hooks.on", _INSTEAD, Hooks.on, lambda runtime: _find_hooks(runtime).on)
 observe = LocalMember(
-    "hooks.observe", "read `events.stream`", Hooks.observe, lambda runtime: _hooks(runtime).observe
+    "hooks.observe",
+    "read `events.stream`",
+    Hooks.observe,
+    lambda runtime: _find_hooks(runtime).observe,
 )
 on_script = LocalMember(
-    "hooks.on_script", _INSTEAD, Hooks.on_script, lambda runtime: _hooks(runtime).on_script
+    "hooks.on_script", _INSTEAD, Hooks.on_script, lambda runtime: _find_hooks(runtime).on_script
 )
 off = LocalMember(
-    "hooks.off", "remove its description there", Hooks.off, lambda runtime: _hooks(runtime).off
+    "hooks.off", "remove its description there", Hooks.off, lambda runtime: _find_hooks(runtime).off
 )
 load_entry_points = LocalMember(
     "hooks.load_entry_points",
     "install the packages where the runtime is",
     Hooks.load_entry_points,
-    lambda runtime: _hooks(runtime).load_entry_points,
+    lambda runtime: _find_hooks(runtime).load_entry_points,
 )
 
 

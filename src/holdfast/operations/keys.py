@@ -46,7 +46,7 @@ async def create(
     for scope in sorted(wanted):
         if not _has(caller, scope):
             raise NotPermitted(subject=caller.subject, scope=scope)
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     made = await runtime.control.keys.create(
         name,
         tenant=chosen,
@@ -67,7 +67,7 @@ async def list_(runtime: Runtime, caller: Caller, /, *, tenant: str = "") -> lis
     Raises:
         NotFound: there is no such tenant.
     """
-    return await runtime.control.keys.list_keys(await _tenant_of(runtime, caller, tenant))
+    return await runtime.control.keys.list_keys(await _find_tenant(runtime, caller, tenant))
 
 
 @operation("keys:admin")
@@ -89,7 +89,7 @@ async def rotate(
         UsageError: it is revoked or expired.
         NotPermitted: it has rights that the caller does not have.
     """
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     old = await runtime.control.keys.get(key_id, tenant=chosen)
     for scope in sorted(old.all_scopes):
         if not _has(caller, scope):
@@ -108,7 +108,7 @@ async def revoke(runtime: Runtime, caller: Caller, /, key_id: str, *, tenant: st
     Raises:
         NotFound: there is no such key.
     """
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     ended = await runtime.control.keys.revoke(key_id, tenant=chosen)
     await _note(runtime, caller, ended, "revoked")
     return ended
@@ -121,7 +121,7 @@ async def list_logins(runtime: Runtime, caller: Caller, /, *, tenant: str = "") 
     Raises:
         NotFound: there is no such tenant.
     """
-    return await runtime.control.logins.list_logins(await _tenant_of(runtime, caller, tenant))
+    return await runtime.control.logins.list_logins(await _find_tenant(runtime, caller, tenant))
 
 
 @operation("keys:admin")
@@ -133,7 +133,7 @@ async def end_login(
     Raises:
         NotFound: there is no such login, or it has ended.
     """
-    chosen = await _tenant_of(runtime, caller, tenant)
+    chosen = await _find_tenant(runtime, caller, tenant)
     ended = await runtime.control.logins.revoke(login_id, tenant=chosen)
     noted = LoginEnded(login_id=ended.id, subject=ended.subject, by=caller.subject)
     await runtime.journal.append(SYSTEM_SESSION, [noted])
@@ -170,7 +170,7 @@ def _has(caller: Caller, scope: str) -> bool:
     return scope != "*" and caller.may(f"{kind}:{verb}", agent)
 
 
-async def _tenant_of(runtime: Runtime, caller: Caller, tenant: str) -> str:
+async def _find_tenant(runtime: Runtime, caller: Caller, tenant: str) -> str:
     """Return whose keys are meant: one's own tenant's, or for the operator another one's."""
     if not tenant or tenant == runtime.tenant:
         return runtime.tenant

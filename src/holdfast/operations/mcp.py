@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.canonical import JsonObject
-from holdfast.mcp import EndpointHealth, EndpointInfo, LeftOut, McpManager, OfferedTool
+from holdfast.mcp import (
+    EndpointHealth,
+    EndpointInfo,
+    LeftOut,
+    McpManager,
+    OfferedPrompt,
+    OfferedResource,
+    OfferedTool,
+)
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import local, operation
 from holdfast.policy import OnAsk
@@ -80,6 +88,32 @@ async def tools(
         McpFailed: it cannot be asked.
     """
     return await (await runtime.mcp.manager()).list_tools_of(endpoint)
+
+
+@operation("mcp:read")
+async def list_resources(
+    runtime: Runtime, caller: Caller, /, endpoint: str
+) -> list[OfferedResource]:
+    """Return what can be read from an MCP server; `invoke` with `read_resource` reads one.
+
+    Raises:
+        NotFound: there is no such server.
+        McpUntrusted: it is a project's, and the user has not vouched for it.
+        McpFailed: it cannot be asked.
+    """
+    return await (await runtime.mcp.manager()).list_resources_of(endpoint)
+
+
+@operation("mcp:read")
+async def list_prompts(runtime: Runtime, caller: Caller, /, endpoint: str) -> list[OfferedPrompt]:
+    """Return the prompts of an MCP server; `invoke` with `get_prompt` fills one in.
+
+    Raises:
+        NotFound: there is no such server.
+        McpUntrusted: it is a project's, and the user has not vouched for it.
+        McpFailed: it cannot be asked.
+    """
+    return await (await runtime.mcp.manager()).list_prompts_of(endpoint)
 
 
 @operation("mcp:admin")

@@ -109,6 +109,8 @@ SHARED: Final = frozenset(
         "mcp.forget",
         "mcp.grant",
         "mcp.health",
+        "mcp.list_prompts",
+        "mcp.list_resources",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",
@@ -136,6 +138,9 @@ SHARED: Final = frozenset(
         "webhooks.list",
         "webhooks.redeliver",
         "webhooks.remove",
+        "workers.list_dead",
+        "workers.list",
+        "workers.retry",
         "workflows.list",
         "workflows.validate",
     }
@@ -166,7 +171,7 @@ class OwnView:
         """
         arguments = given.arguments
         is_bound = False
-        for field, value in _named(arguments):
+        for field, value in _list_named(arguments):
             await self._check(name, field, value)
             is_bound = is_bound or field != "parent_id"
         if name.startswith("state."):
@@ -292,7 +297,7 @@ class OwnView:
             raise NotPermitted(subject=self._caller.subject, scope=ALL_OWNERS)
 
 
-def _named(arguments: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _list_named(arguments: dict[str, Any]) -> Iterable[tuple[str, str]]:
     """Yield what a request names of what belongs to subjects, also inside of structs."""
     for field, value in arguments.items():
         if field in OWNED_FIELDS:
@@ -301,7 +306,7 @@ def _named(arguments: dict[str, Any]) -> Iterable[tuple[str, str]]:
                     yield field, one
         elif isinstance(value, msgspec.Struct):
             inner = {name: getattr(value, name) for name in value.__struct_fields__}
-            yield from _named(inner)
+            yield from _list_named(inner)
 
 
 __all__ = ["BEGINS", "LISTED", "OF_USER", "OWNED_FIELDS", "SHARED", "OwnView"]

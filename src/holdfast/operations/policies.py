@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import PolicyInvalid, UsageError
-from holdfast.operations.caller import Caller, acting_as
+from holdfast.operations.caller import Caller, resolve_actor
 from holdfast.operations.operation import local, operation
 from holdfast.policy import (
     Action,
@@ -252,7 +252,9 @@ async def reload(runtime: Runtime, caller: Caller, /, *, asked_by: str = "") -> 
 
     Every other process on the same records follows within a second.
     """
-    return await (await runtime.load_policies_once()).reload(asked_by=acting_as(caller, asked_by))
+    return await (await runtime.load_policies_once()).reload(
+        asked_by=resolve_actor(caller, asked_by)
+    )
 
 
 async def _choose(runtime: Runtime, files: Mapping[str, str] | None) -> PolicyBundle:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.errors import ApprovalExpired, NotFound
 from holdfast.operations import approvals
-from holdfast.operations.caller import Caller, acting_as
+from holdfast.operations.caller import Caller, resolve_actor
 from holdfast.operations.operation import Operation
 from holdfast.runtime import Runtime
 
@@ -73,7 +73,7 @@ async def perform_again(
         if find is None:
             raise
         # Rights were checked by then, by the operation itself.
-        found = await find(runtime, acting_as(caller, values.get("by", "")), values)
+        found = await find(runtime, resolve_actor(caller, values.get("by", "")), values)
         if found is None:
             raise
         return found

@@ -29,7 +29,7 @@ def make_request_type(name: str, function: Callable[..., object]) -> type[msgspe
         UsageError: a parameter is no data and not marked, or its default is mutable.
     """
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for parameter, hint in _parameters(function):
+    for parameter, hint in _list_parameters(function):
         kind = _without_local(hint)
         if kind is None:
             continue
@@ -52,7 +52,10 @@ def make_request_type(name: str, function: Callable[..., object]) -> type[msgspe
 
 def find_local_parts(function: Callable[..., object]) -> Mapping[str, tuple[LocalPart, ...]]:
     """Return the parameters that take Python objects, with what to send instead of them."""
-    found = {parameter.name: tuple(_local_parts(hint)) for parameter, hint in _parameters(function)}
+    found = {
+        parameter.name: tuple(_list_local_parts(hint))
+        for parameter, hint in _list_parameters(function)
+    }
     return {name: marks for name, marks in found.items() if marks}
 
 
@@ -82,29 +85,29 @@ def make_request(
     return kind(**sent)
 
 
-def _parameters(function: Callable[..., object]) -> list[tuple[inspect.Parameter, Any]]:
+def _list_parameters(function: Callable[..., object]) -> list[tuple[inspect.Parameter, Any]]:
     hints = typing.get_type_hints(function, include_extras=True)
     # The first two are the runtime and the caller.
     parameters = list(inspect.signature(function).parameters.values())[2:]
     return [(one, hints[one.name]) for one in parameters]
 
 
-def _local_parts(hint: Any) -> list[LocalPart]:
+def _list_local_parts(hint: Any) -> list[LocalPart]:
     if typing.get_origin(hint) is typing.Annotated:
         marks = [one for one in hint.__metadata__ if isinstance(one, Local)]
-        return [LocalPart(one.instead, tuple(_classes(hint.__origin__))) for one in marks]
+        return [LocalPart(one.instead, tuple(_list_classes(hint.__origin__))) for one in marks]
     if _is_union(hint):
-        return [part for one in typing.get_args(hint) for part in _local_parts(one)]
+        return [part for one in typing.get_args(hint) for part in _list_local_parts(one)]
     return []
 
 
-def _classes(hint: Any) -> list[type]:
+def _list_classes(hint: Any) -> list[type]:
     """Return the classes of a type by which its objects can be known for certain.
 
     Bytes are an iterable too, and much is callable: such objects are found when they are encoded.
     """
     if _is_union(hint):
-        return [kind for one in typing.get_args(hint) for kind in _classes(one)]
+        return [kind for one in typing.get_args(hint) for kind in _list_classes(one)]
     kind = typing.get_origin(hint) or hint
     is_vague = getattr(kind, "_is_protocol", False) or kind.__module__ == "collections.abc"
     return [kind] if isinstance(kind, type) and not is_vague else []
@@ -112,7 +115,7 @@ def _classes(hint: Any) -> list[type]:
 
 def _without_local(hint: Any) -> Any:
     """Return a type without what is marked; `None` if nothing is left."""
-    if _local_parts(hint) and not _is_union(hint):
+    if _list_local_parts(hint) and not _is_union(hint):
         return None
     if not _is_union(hint):
         return hint

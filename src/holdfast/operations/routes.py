@@ -122,6 +122,8 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "mcp.grant": HttpRoute("POST", "/v1/mcp/{name}/grant"),
     "mcp.forget": HttpRoute("DELETE", "/v1/mcp/{name}", 204),
     "mcp.tools": HttpRoute("GET", "/v1/mcp/{endpoint}/tools"),
+    "mcp.list_resources": HttpRoute("GET", "/v1/mcp/{endpoint}/resources"),
+    "mcp.list_prompts": HttpRoute("GET", "/v1/mcp/{endpoint}/prompts"),
     "mcp.accept": HttpRoute("POST", "/v1/mcp/{endpoint}/accept"),
     "mcp.invoke": HttpRoute("POST", "/v1/mcp/{endpoint}/tools/{tool}/invoke"),
     "memory.store": HttpRoute("POST", _M, 201, {"session_id": ""}),
@@ -225,6 +227,12 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "tools.output": HttpRoute(
         "GET", f"{_S}/outputs/{{handle}}", media_type="application/octet-stream"
     ),
+    "runs.submit": HttpRoute("POST", "/v1/runs/submit", 202, defaults=_NEW_RUN),
+    "runs.wait": HttpRoute("GET", f"{_R}/wait"),
+    "workers.run": HttpRoute("POST", "/v1/workers/run", 204),
+    "workers.list": HttpRoute("GET", "/v1/workers"),
+    "workers.list_dead": HttpRoute("GET", "/v1/workers/dead"),
+    "workers.retry": HttpRoute("POST", "/v1/workers/dead/{letter_id}/retry"),
     "triggers.add": HttpRoute("POST", "/v1/triggers", 201),
     "triggers.list": HttpRoute("GET", "/v1/triggers"),
     "triggers.firings": HttpRoute("GET", "/v1/triggers/firings"),

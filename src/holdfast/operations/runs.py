@@ -253,6 +253,55 @@ async def start(
     )
 
 
+@operation("runs:write", agents=of_request)
+async def submit(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    agent_name: str,
+    session_id: str,
+    user_message: str,
+    *,
+    run_id: str = "",
+    model: str = "",
+    on_ask: OnAsk = "park",
+    budget: Budget | None = None,
+    on_busy: OnBusy | None = None,
+) -> Run:
+    """Put a run into the queue of its session, for a worker on any machine, and return it.
+
+    The message and the wake-up of a worker are stored in one transaction. Nothing is executed
+    here: `holdfast worker`, or `workers.run`, does; `runs.wait` waits for it. A call that asks
+    parks the run by default, until a person answers anywhere.
+
+    Raises:
+        NotFound: there is no such agent or session; nothing was begun.
+    """
+    return await runtime.runs.submit(
+        RunRequest(
+            agent=agent_name,
+            session_id=session_id,
+            message=user_message,
+            run_id=run_id,
+            model=model,
+            on_ask=on_ask,
+            budget=budget,
+            on_busy=on_busy,
+            must_repeat=True,
+        )
+    )
+
+
+@operation("runs:read", agents=of_run)
+async def wait(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Return a run when it has ended or is parked, without executing it here.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.runs.wait(run_id)
+
+
 @operation("runs:read", agents=of_run)
 async def result(
     runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True

@@ -32,6 +32,7 @@ NAMESPACES: Final = (
     "triggers",
     "usage",
     "webhooks",
+    "workers",
     "workflows",
 )
 

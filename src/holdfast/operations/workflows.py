@@ -54,7 +54,7 @@ async def validate(
         NotFound: there is no such workflow.
         WorkflowInvalid: something is wrong; all of it is named.
     """
-    return await runtime.workflows.validate(_checked(caller, workflow))
+    return await runtime.workflows.validate(_check_workflow(caller, workflow))
 
 
 @operation("runs:write")
@@ -90,7 +90,7 @@ async def run(
         UsageError: the run is one of another workflow, or of none.
     """
     return await runtime.workflows.run(
-        _checked(caller, workflow),
+        _check_workflow(caller, workflow),
         inputs,
         run_id=run_id,
         parent_id=parent_id,
@@ -147,7 +147,7 @@ async def list_(runtime: Runtime, caller: Caller, /) -> list[WorkflowInfo]:
     return await runtime.workflows.find_all()
 
 
-def _checked(
+def _check_workflow(
     caller: Caller, workflow: str | JsonObject | LocalWorkflow
 ) -> str | JsonObject | LocalWorkflow:
     """Refuse paths from outside: they would name files of the machine of the runtime."""

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from holdfast.policy.file_events import PolicyViolation as PolicyViolation
     from holdfast.policy.file_events import make_violation as make_violation
     from holdfast.policy.hosts import BadHost as BadHost
+    from holdfast.policy.hosts import join_port as join_port
     from holdfast.policy.hosts import normalize_host as normalize_host
     from holdfast.policy.hosts import open_every_port as open_every_port
     from holdfast.policy.hosts import split_port as split_port
@@ -123,7 +124,7 @@ else:
             "explanation": "Explanation RuleLine explain",
             "file_events": "PolicyDiffered PolicyLoaded PolicyRejected PolicyReloadRequested "
             "PolicyViolation make_violation",
-            "hosts": "BadHost normalize_host open_every_port split_port",
+            "hosts": "BadHost join_port normalize_host open_every_port split_port",
             "idle_rules": "IdleRule RuledTool find_idle_rules",
             "loader": "load_policies",
             "network": "NetworkRules WEB_PORTS covers",

@@ -112,7 +112,7 @@ class ApprovalsTable(Projection[Approval]):
     """One row per approval."""
 
     name = "approvals"
-    version = 1
+    version = 2
     row_type = Approval
     columns = (
         "id",
@@ -140,7 +140,7 @@ class ApprovalsTable(Projection[Approval]):
             return None
         if isinstance(payload, ApprovalAnswered):
             return _make_answered(row, event, payload)
-        status: ApprovalStatus = "used" if row.status == "approved" else row.status
+        status: ApprovalStatus = row.status if row.status == "denied" else "used"
         return msgspec.structs.replace(row, status=status, is_used=True)
 
 

@@ -235,7 +235,7 @@ def decide(
                 last.action != "allow" or request.own == "allow" or lifts(last, request)
             )
             if not is_settled:
-                action = unruled(level, request, is_given, is_matched=last is not None)
+                action = decide_unruled(level, request, is_given, is_matched=last is not None)
                 if action is not None:
                     reasons.append(Reason(source="default", action=action, target=target))
             is_given = is_given and level.is_handed
@@ -249,7 +249,7 @@ def decide(
     )
 
 
-def unruled(
+def decide_unruled(
     level: Rights, request: CallRequest, is_given: bool, *, is_matched: bool
 ) -> Action | None:
     """Say what holds at a level where no rule settles it; `None` where the level says nothing.

@@ -15,11 +15,11 @@ from holdfast.policy.decision import (
     Source,
     choose_effective_rule,
     decide,
+    decide_unruled,
     does_rule_match,
     is_script_allowed,
     lifts,
     list_unread,
-    unruled,
 )
 from holdfast.sessions import PermissionRule
 
@@ -132,7 +132,7 @@ def _list_level(
         last.action != "allow" or (last.rule is not None and lifts(last.rule, request))
     )
     if not is_settled:
-        word = unruled(rights, request, is_given, is_matched=last is not None)
+        word = decide_unruled(rights, request, is_given, is_matched=last is not None)
         if word is not None:
             lines.append(
                 RuleLine(source="default", level=depth, target=target, action=word, speaks=True)

@@ -85,6 +85,11 @@ def split_port(pattern: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def join_port(host: str, port: int) -> str:
+    """Return a host with a port, as rules and targets name both."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def open_every_port(host: str) -> str:
     """Return the rule for a host, or an address, at whatever port was configured with it."""
     return f"[{host}]:*" if ":" in host else f"{host}:*"

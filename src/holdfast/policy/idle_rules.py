@@ -51,23 +51,25 @@ def find_idle_rules(
         meant = [tool for tool in known if _is_about(rule, tool)]
         because = ""
         if not meant:
-            because = _no_tool(rule, known)
-        elif later := _overruling(rules[place + 1 :], rule, meant):
-            because = f"the rule `{_text(later)}` behind it always decides"
-        elif earlier := _saying_the_same(rules[:place], rule, meant):
-            because = f"the rule `{_text(earlier)}` in front of it says the same of every target"
+            because = _find_missing_tool(rule, known)
+        elif later := _find_overruling(rules[place + 1 :], rule, meant):
+            because = f"the rule `{_write_rule(later)}` behind it always decides"
+        elif earlier := _find_equal(rules[:place], rule, meant):
+            because = (
+                f"the rule `{_write_rule(earlier)}` in front of it says the same of every target"
+            )
         if because:
             found.append(IdleRule(rule=rule, because=because))
     return tuple(found)
 
 
-def _no_tool(rule: PermissionRule, known: Sequence[RuledTool]) -> str:
+def _find_missing_tool(rule: PermissionRule, known: Sequence[RuledTool]) -> str:
     near = difflib.get_close_matches(rule.permission, [tool.name for tool in known], n=1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     return f"there is no tool {rule.permission!r}{meant}"
 
 
-def _overruling(
+def _find_overruling(
     later: Sequence[PermissionRule], rule: PermissionRule, meant: Sequence[RuledTool]
 ) -> PermissionRule | None:
     """Return a later rule that matches whatever this one matches."""
@@ -78,15 +80,15 @@ def _overruling(
     return None
 
 
-def _saying_the_same(
+def _find_equal(
     earlier: Sequence[PermissionRule], rule: PermissionRule, meant: Sequence[RuledTool]
 ) -> PermissionRule | None:
     """Return an earlier rule that gives each tool of this one the same answer on every target."""
-    said = [_last_word(earlier, rule, tool) for tool in meant]
+    said = [_find_last_word(earlier, rule, tool) for tool in meant]
     return said[0] if all(said) else None
 
 
-def _last_word(
+def _find_last_word(
     earlier: Sequence[PermissionRule], rule: PermissionRule, tool: RuledTool
 ) -> PermissionRule | None:
     for other in reversed(earlier):
@@ -106,5 +108,5 @@ def _is_about(rule: PermissionRule, tool: RuledTool) -> bool:
     return name_matches(rule.permission, tool.name, tool.kind)
 
 
-def _text(rule: PermissionRule) -> str:
+def _write_rule(rule: PermissionRule) -> str:
     return f"{rule.permission} {rule.pattern} {rule.action}"

@@ -15,10 +15,12 @@ from typing import TypeAlias
 
 from holdfast.errors import UsageError
 from holdfast.globs import FLAGS, glob_source
-from holdfast.policy.hosts import BadHost, normalize_host, render_host_source
+from holdfast.policy.hosts import BadHost, normalize_host, render_host_source, split_port
 
 LONGEST_PATTERN = 1_000
 EVERYTHING = frozenset({"*", "**"})
+USUAL_PORT = "443"
+"""The port of a host that is named without one, as a target."""
 SEPARATORS = {"path": "/", "host": "."}
 """What parts the words of a target; a space unless said otherwise."""
 
@@ -39,7 +41,7 @@ def _compile_quoted() -> re.Pattern[str]:
 
 
 @functools.cache
-def _mcp_name() -> re.Pattern[str]:
+def _compile_mcp_name() -> re.Pattern[str]:
     return re.compile(r"mcp__([^_]+(?:_[^_]+)*)__", re.IGNORECASE)
 
 
@@ -63,7 +65,7 @@ def name_matches(pattern: str, permission: str, kind: str = "none") -> bool:
     """Say whether a rule for `pattern` speaks of a permission on a kind of target."""
     if pattern in EVERYTHING:
         return True
-    server = _mcp_name().match(permission)
+    server = _compile_mcp_name().match(permission)
     if server is not None and not _may_mean_server(pattern, server[1]):
         return False
     expression = re.compile(render_wildcard_source(clean_name(pattern)), re.DOTALL)
@@ -77,7 +79,7 @@ def _may_mean_server(pattern: str, server: str) -> bool:
     A pattern that names a server whole (`mcp__git__*`) means that one. One in another spelling
     (`mcp_git_*`) does not end in the middle of a word of the server's name.
     """
-    named = _mcp_name().match(pattern)
+    named = _compile_mcp_name().match(pattern)
     if named is not None and not _SPECIAL & set(named[1]):
         return clean_name(named[1]) == clean_name(server)
     head = re.match(r"[^*?]*", pattern)
@@ -86,11 +88,11 @@ def _may_mean_server(pattern: str, server: str) -> bool:
     whole = clean_name(f"mcp{server}")
     if not text.endswith("_") or len(start) <= len("mcp") or not whole.startswith(start):
         return True
-    ends = {len("mcp") + len(clean_name(server[:at])) for at in _word_ends(server)}
+    ends = {len("mcp") + len(clean_name(server[:at])) for at in _find_word_ends(server)}
     return len(start) in ends
 
 
-def _word_ends(server: str) -> list[int]:
+def _find_word_ends(server: str) -> list[int]:
     return [at for at in range(1, len(server) + 1) if not server[at:] or server[at] in "-_"]
 
 
@@ -109,7 +111,7 @@ def render_target_source(pattern: str, kind: str) -> str:
         return _render_path_source(pattern)
     if kind == "host":
         try:
-            return render_host_source(pattern)
+            return _render_ported_source(pattern)
         except BadHost as error:
             raise UsageError(detail=f"The host pattern {pattern!r}: {error}.") from error
     if kind == "command":
@@ -118,6 +120,17 @@ def render_target_source(pattern: str, kind: str) -> str:
         # `git status *` covers `git status` as well, whatever its arguments.
         return f"{render_wildcard_source(pattern[:-2])}(?: .*)?"
     return render_wildcard_source(pattern)
+
+
+def _render_ported_source(pattern: str) -> str:
+    """A host alone, and `host:*`, mean every port; `host:8080` means that one."""
+    host, port = split_port(pattern)
+    source = render_host_source(host)
+    if port in ("", "*"):
+        return rf"{source}(?:\.:[0-9]+)?"
+    if port == USUAL_PORT:
+        return rf"(?!.*\.:){source}"
+    return rf"{source}\.:{port}"
 
 
 @functools.lru_cache(maxsize=8_192)
@@ -151,7 +164,7 @@ def find_fixed_word(pattern: str, kind: str) -> str:
     is_certain = pattern.isascii() and not ("{" in pattern and kind == "path")
     if not is_certain or not is_readable(pattern, kind) or _choose_flags(kind) & re.IGNORECASE:
         return ""
-    text = pattern.lower() if kind == "host" else pattern.removeprefix("./")
+    text = split_port(pattern.lower())[0] if kind == "host" else pattern.removeprefix("./")
     text = _fold_append(text) if kind == "command" else text
     words = text.strip(SEPARATORS.get(kind, "")).split(SEPARATORS.get(kind, " "))
     return max((word for word in words if not _SPECIAL & set(word)), key=len, default="")
@@ -199,9 +212,12 @@ def clean_target(target: str, kind: str) -> str:
         return target
     if kind == "host":
         try:
-            return normalize_host(target)
+            host, port = split_port(target)
+            name = normalize_host(host)
         except BadHost:
             return f"?{target}"
+        # The port is a word of its own that no name can have, so that words can be looked up.
+        return name if port in ("", USUAL_PORT) else f"{name}.:{port}"
     return _fold_append(target) if kind == "command" else target
 
 

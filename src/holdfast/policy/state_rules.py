@@ -40,15 +40,15 @@ def decide_state(
 ) -> Decision:
     """Say whether an address may be read or written. Pure; `ask` means no here."""
     permission = f"state_{action}"
-    spoken = _spoken(rights)
-    ceiling = _speaking(ceiling)
+    spoken = _select_spoken(rights)
+    ceiling = _select_speaking(ceiling)
     default: Action = "allow"
     if not is_own:
         is_given = action == "read" and target.startswith(_SHARED)
         default = "allow" if is_given and not _chooses(permission, ceiling, spoken) else "deny"
     request = CallRequest(permission=permission, targets=(target,), default=default)
     if is_own:
-        ceiling, spoken = _naming(ceiling), _named(spoken)
+        ceiling, spoken = _select_naming(ceiling), _find_named_rules(spoken)
     return decide(request, ceiling, spoken.parent, spoken.agent, spoken.session)
 
 
@@ -73,7 +73,7 @@ def check_state(
 
 
 @functools.lru_cache(maxsize=512)
-def _speaking(rules: RuleSet) -> RuleSet:
+def _select_speaking(rules: RuleSet) -> RuleSet:
     """Return the rules that speak of state.
 
     One that refuses everything is about tools: of state it only takes back what stood before it.
@@ -93,35 +93,35 @@ def _speaking(rules: RuleSet) -> RuleSet:
             kept.append(replace(rule, permission=_BOTH))
         elif any(name_matches(rule.permission, f"state_{one}") for one in ("read", "write")):
             kept.append(rule)
-    return RuleSet(rules=tuple(kept), also=tuple([_speaking(other) for other in rules.also]))
+    return RuleSet(rules=tuple(kept), also=tuple([_select_speaking(other) for other in rules.also]))
 
 
 @functools.lru_cache(maxsize=512)
-def _naming(rules: RuleSet) -> RuleSet:
+def _select_naming(rules: RuleSet) -> RuleSet:
     """Return the rules that name state, rather than cover it by a wildcard."""
     named = [rule for rule in rules.rules if rule.permission not in EVERYTHING]
     if named:
         # What is one's own is allowed, also where a rule chooses among what is shared.
         named = [PermissionRule(permission=_BOTH, action="allow"), *named]
-    also = tuple([_naming(other) for other in rules.also])
+    also = tuple([_select_naming(other) for other in rules.also])
     return RuleSet(rules=tuple(named), also=also, is_filter=rules.is_filter)
 
 
 @functools.lru_cache(maxsize=512)
-def _spoken(rights: Rights) -> Rights:
+def _select_spoken(rights: Rights) -> Rights:
     return Rights(
-        agent=_speaking(rights.agent),
-        session=_speaking(rights.session),
-        parent=_spoken(rights.parent) if rights.parent is not None else None,
+        agent=_select_speaking(rights.agent),
+        session=_select_speaking(rights.session),
+        parent=_select_spoken(rights.parent) if rights.parent is not None else None,
     )
 
 
 @functools.lru_cache(maxsize=512)
-def _named(rights: Rights) -> Rights:
+def _find_named_rules(rights: Rights) -> Rights:
     return Rights(
-        agent=_naming(rights.agent),
-        session=_naming(rights.session),
-        parent=_named(rights.parent) if rights.parent is not None else None,
+        agent=_select_naming(rights.agent),
+        session=_select_naming(rights.session),
+        parent=_find_named_rules(rights.parent) if rights.parent is not None else None,
     )
 
 

@@ -39,7 +39,7 @@ from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire import Endpoint, KeySource, Secret, Timeouts
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import Answer, without_cut_call
+from holdfast.providers.wire.codec import Answer, drop_cut_call
 from holdfast.providers.wire.failures import retry_after_s
 
 _BY_NAME: dict[str, type[LLMError]] = {
@@ -180,7 +180,7 @@ class LiteLLMModel:
             id=make_id("msg"),
             session_id="",
             role="assistant",
-            parts=without_cut_call(answer),
+            parts=drop_cut_call(answer),
             time_created=self._clock.now(),
             provider="litellm",
             model=self._model,

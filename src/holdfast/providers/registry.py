@@ -99,6 +99,8 @@ class ProviderRegistry:
         self._force_chat = force_chat
         self._clock = clock
         self._added = _File(version=_VERSION)
+        self.offered: tuple[ProviderConfig, ...] = ()
+        """Providers of plugins, which neither replace others nor are kept."""
         self.memory = EndpointMemory(
             state_dir / MEMORY_FILE if state_dir is not None else None, clock=clock
         )
@@ -107,6 +109,8 @@ class ProviderRegistry:
     async def list_providers(self) -> list[ProviderConfig]:
         """Return all providers, added ones first, each group in alphabetical order."""
         added = [make_config(**fields) for fields in self._load().providers]
+        taken = {*list_presets(), *(config.name for config in added)}
+        added += [config for config in self.offered if config.name not in taken]
         built_in = [self._resolve_effective(config) for config in list_presets().values()]
         by_name = sorted(added, key=lambda config: config.name)
         return by_name + sorted(built_in, key=lambda config: config.name)

@@ -78,7 +78,7 @@ def rescue_calls(
     if not tools or len(text) > MAX_TEXT:
         return []
     offered = {tool.name: tool for tool in tools}
-    text = without_thoughts(text)
+    text = drop_thoughts(text)
     for candidates in _iterate_stages(text, offered, whole=whole):
         found: list[RescuedCall] = []
         for value in candidates:
@@ -99,14 +99,14 @@ def looks_like_call(start: str) -> bool:
     return any(mark.startswith(head) for mark in marks)
 
 
-def without_thoughts(text: str) -> str:
+def drop_thoughts(text: str) -> str:
     """Return a text without what the model thought aloud before it, in `<think>` tags."""
     return _THOUGHT.sub("", text, count=1)
 
 
 def find_json(text: str) -> object:
     """Return the JSON that a text is, or the only one among its words; raises ValueError."""
-    said = without_thoughts(text)
+    said = drop_thoughts(text)
     try:
         return parse_value(_strip_fence(said))
     except ValueError:

@@ -106,8 +106,7 @@ async def resolve_model(
     if provider is not None:
         if name == reference.strip():
             await _check_listed(registry, provider, name)
-        why = f"{reference.strip() or provider.name} was asked for"
-        return await _resolve_chosen(registry, provider, name, "config", why)
+        return await _resolve_chosen(registry, provider, name, "config", "")
     found = await registry.get_default_provider()
     if found.name in ("openai", "anthropic"):
         await _check_listed(registry, found, name)
@@ -199,7 +198,9 @@ async def _resolve_chosen(
     opened = registry.open_model(provider, model)
     full = f"{provider.name}:{model}"
     cautions = provider.cautions(has_key=registry.has_key(provider))
-    notice = " ".join([f"Using {full}, because {why}.{note}", *cautions, _CHANGE])
+    reason = f"because {why}" if why else "as asked for"
+    change = (_CHANGE,) if why or note else ()
+    notice = " ".join([f"Using {full}, {reason}.{note}", *cautions, *change])
     return Resolution(model=opened, provider=provider, name=full, source=source, notice=notice)
 
 

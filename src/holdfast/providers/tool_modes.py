@@ -29,10 +29,10 @@ from holdfast.providers.model import (
 )
 from holdfast.providers.rescue import (
     RescuedCall,
+    drop_thoughts,
     find_json,
     looks_like_call,
     rescue_calls,
-    without_thoughts,
 )
 from holdfast.providers.short_tools import shorten_tools
 from holdfast.providers.tool_prompt import (
@@ -245,7 +245,7 @@ def _with_answer(message: Message, schema: JsonObject | None, *, has_tools: bool
     try:
         value = find_json(message.text)
     except ValueError:
-        is_meant = schema is not None or without_thoughts(message.text).lstrip().startswith("{")
+        is_meant = schema is not None or drop_thoughts(message.text).lstrip().startswith("{")
         return _Reading(message, "it is no valid JSON" if is_meant else "")
     if has_tools and isinstance(value, dict) and set(value) == {"answer"}:
         value = value["answer"]

@@ -24,7 +24,7 @@ from holdfast.messages import (
     has_file,
 )
 from holdfast.sessions import Session
-from holdfast.tools import LABELS_KEY, redacted_text
+from holdfast.tools import LABELS_KEY, redact_text
 
 if TYPE_CHECKING:
     from holdfast.artifacts import ArtifactActor, ArtifactStore
@@ -102,7 +102,7 @@ class MessageFiles(msgspec.Struct, frozen=True, eq=False):
         data, unnamed = part.data or b"", f"file-{number}"
         redactor = store.services.journal.redactor
         if redactor is not None:
-            data = redacted_text(data, redactor)
+            data = redact_text(data, redactor)
         plain = ArtifactOptions(kind="user_input", scope="session")
         try:
             typed = replace(plain, media_type=part.media_type)

@@ -263,17 +263,17 @@ def _narrow(
         only += [
             PermissionRule(permission=name, action="allow") for name in (*QUESTIONS, *tool_ids)
         ]
-        parent = _filtered(parent, only)
+        parent = _filter_rights(parent, only)
     if skill_names is not None:
         only = [PermissionRule(permission="skill", action="deny")]
         only += [
             PermissionRule(permission="skill", pattern=name, action="allow") for name in skill_names
         ]
-        parent = _filtered(parent, only)
+        parent = _filter_rights(parent, only)
     return parent
 
 
-def _filtered(parent: Rights | None, only: Sequence[PermissionRule]) -> Rights:
+def _filter_rights(parent: Rights | None, only: Sequence[PermissionRule]) -> Rights:
     """Put a list in between that takes away only; what was handed over in code stays so."""
     return Rights(agent=RuleSet(rules=tuple(only), is_filter=True), parent=parent, is_handed=True)
 

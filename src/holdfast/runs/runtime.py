@@ -40,7 +40,7 @@ from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, read_lineage
 from holdfast.runs.services import RunServices
-from holdfast.runs.spending import Charge, without_cost
+from holdfast.runs.spending import Charge, drop_cost
 from holdfast.runs.streaming import StreamItem, stream_model
 from holdfast.runs.turn import AgentTurn
 from holdfast.sessions import NewSession, OnBusy, Run, Session, SessionManager, compose
@@ -69,9 +69,7 @@ class AgentRuntime:
     goes on where it stopped when `execute_agent` is called with the same `run_id`.
     """
 
-    def __init__(
-        self, services: RunServices, *, model: Model, charge: Charge = without_cost
-    ) -> None:
+    def __init__(self, services: RunServices, *, model: Model, charge: Charge = drop_cost) -> None:
         """Run agents with these services and this model; `charge` writes what an answer cost."""
         self._services = services
         self._model = model
@@ -197,7 +195,7 @@ class AgentRuntime:
                 raise
             # What interrupted a run below it interrupts it as well: it is this one that goes on.
             below = error.error if isinstance(error, RunInterrupted) else None
-            raise _interrupted(agent, own_id, below or error) from error
+            raise _make_interruption(agent, own_id, below or error) from error
         # Those at hand if it was executed here, else as they are stored.
         messages: Sequence[Message] | None = own[-1].read_stored_messages() if own else None
         if messages is None:
@@ -314,7 +312,7 @@ def _replace_text(content: Sequence[Part], text: str) -> Sequence[Part]:
     return (TextPart(text=text), *files) if text else files
 
 
-def _interrupted(agent: Agent, run_id: str, error: BaseException) -> RunInterrupted:
+def _make_interruption(agent: Agent, run_id: str, error: BaseException) -> RunInterrupted:
     advice = error.hint if isinstance(error, HoldfastError) else "Free what the machine lacks."
     told = RunInterrupted(
         agent=agent.name,
@@ -330,7 +328,9 @@ def _interrupted(agent: Agent, run_id: str, error: BaseException) -> RunInterrup
 async def run_messages(sessions: SessionManager, run: Run) -> list[Message]:
     """Return the messages of one run, in order."""
     session = await sessions.get_session(run.session_id)
-    return [message for message in await sessions.messages.all(session) if message.run_id == run.id]
+    # All that a run says is said after it was put into the queue.
+    since = await sessions.messages.list_since(session, run.queued_at)
+    return [message for message in since if message.run_id == run.id]
 
 
 def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: float) -> AgentResult:

@@ -52,7 +52,7 @@ Charge: TypeAlias = Callable[[Message], Message]
 """Writes what an answer cost into it."""
 
 
-def without_cost(message: Message) -> Message:
+def drop_cost(message: Message) -> Message:
     """Nothing is counted."""
     return message
 
@@ -299,7 +299,7 @@ class Spending:
 
         probes = [_charge(info, charge, TokenUsage(input=1)) for info in infos]
         is_known = all(probe.metadata.get("cost") != "unknown" for probe in probes)
-        is_uncounted = charge is without_cost and model.info.is_llm
+        is_uncounted = charge is drop_cost and model.info.is_llm
         if is_known and not is_uncounted:
             return price
         if all(budget.on_unknown_price == "ignore" for budget in limited):
@@ -381,10 +381,10 @@ def _compute_affordable(
 async def _sum_spent_before(journal: Journal, turn: Turn, pending: int) -> tuple[Amount, float]:
     """Return what a run spent before it was interrupted, and how long it worked."""
     events = await _list_events(journal, turn.session_id, turn.run.id, turn.run.queued_at)
-    return _without(_sum_spent_by(events), pending), _measure_worked(events)
+    return _subtract_pending(_sum_spent_by(events), pending), _measure_worked(events)
 
 
-def _without(spent: Amount, pending: int) -> Amount:
+def _subtract_pending(spent: Amount, pending: int) -> Amount:
     """Take off tool calls that were asked for and have not run."""
     return msgspec.structs.replace(spent, tool_calls=max(0, spent.tool_calls - pending))
 
@@ -409,7 +409,9 @@ async def _sum_spent_below(journal: Journal, run_id: str) -> Amount:
     for child in children:
         events = await _list_events(journal, child.session_id, child.id, child.queued_at)
         spent += _sum_spent_by(events)
-    return _without(spent, await _count_not_begun(journal, [child.id for child in children]))
+    return _subtract_pending(
+        spent, await _count_not_begun(journal, [child.id for child in children])
+    )
 
 
 async def _sum_spent_below_session(journal: Journal, session_id: str) -> Amount:
@@ -418,7 +420,7 @@ async def _sum_spent_below_session(journal: Journal, session_id: str) -> Amount:
     spent = NOTHING
     for one in {row.session_id for row in rows} - {session_id}:
         spent += await _sum_spent_in_session(journal, one)
-    return _without(spent, await _count_not_begun(journal, [row.id for row in rows]))
+    return _subtract_pending(spent, await _count_not_begun(journal, [row.id for row in rows]))
 
 
 async def _count_not_begun(journal: Journal, run_ids: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ def plan_tools(sessions: SessionManager) -> tuple[Tool, Tool]:
 
     async def switch(context: ToolContext, agent: str) -> None:
         changed = SessionUpdated(changes=SessionChanges(agent=agent))
-        await sessions.journal.append(context.session_id, [changed])
+        await sessions.journal.append(context.session_id, [changed], epoch=context.fence)
 
     @tool(effect="idempotent", tags=("planning", "optional"))
     async def plan_enter(context: ToolContext) -> ToolResult:

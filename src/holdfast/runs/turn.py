@@ -38,9 +38,11 @@ from holdfast.context import (
     CompactionHooks,
     Compactor,
     Conversation,
+    count_enough,
     render_state,
 )
 from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
+from holdfast.hooks import ContextAfterBuild, ContextBeforeBuild, ContextBeforeCompaction
 from holdfast.ids import make_id
 from holdfast.messages import (
     FilePart,
@@ -51,7 +53,16 @@ from holdfast.messages import (
     has_file,
     strip_session,
 )
-from holdfast.providers import CallEvents, Finished, Model, ModelRequest, close_stream, is_outage
+from holdfast.providers import (
+    CallEvents,
+    Finished,
+    Model,
+    ModelRequest,
+    Restarted,
+    TextDelta,
+    close_stream,
+    is_outage,
+)
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.files import SessionFiles
 from holdfast.runs.instrumentation import HookedContextBuilder
@@ -59,6 +70,7 @@ from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.spending import Charge, Spending
+from holdfast.runs.unfinished import is_answer, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
 from holdfast.state import StateManager
@@ -128,8 +140,10 @@ class AgentTurn:
         self._steps = 0
         self._offered: dict[str, Tool] = {}
         self._was_compacted = False
+        self._unread = 0
         self._was_handed_over = turn.is_resumed
         self._is_limited = False
+        self._unfinished: Message | None = None
         self._output = OutputType(agent.output) if agent.output is not None else None
         self._path = services.instrumentation.where.agent_path or agent.name
         self._hearing = CallEvents(agent.name)
@@ -176,11 +190,14 @@ class AgentTurn:
                 raise
             # The caller that waits for the run may be cancelled too, as one whom the same person
             # stopped.
-            if await finish(self._turn.close_calls(_CANCELLED)):
+            is_cancelled = await finish(self._turn.close_calls(_CANCELLED))
+            self._keep_unfinished()
+            if is_cancelled:
                 raise asyncio.CancelledError from None
             return TurnCancelled(reason=self._turn.cancel_reason)
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
+            self._keep_unfinished()
             raise
         except Exception as error:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
@@ -222,7 +239,7 @@ class AgentTurn:
                 elif self._was_handed_over and (given := find_handed_over_answer(last)) is not None:
                     self._was_handed_over = False
                     calls = await self._add(given)
-                elif not calls and last.role == "assistant" and last.run_id == self._run_id:
+                elif not calls and is_answer(last) and last.run_id == self._run_id:
                     if self._output is None or await self._fits(last, self._output):
                         return TurnCompleted(result={"message_id": last.id})
                 elif self._steps >= self._agent.steps:
@@ -231,6 +248,7 @@ class AgentTurn:
                     self._steps += 1
                     calls = await self._ask_model(compactor, spending)
         except BudgetExceeded as error:
+            self._keep_unfinished()
             return TurnFailed(error=error.to_dict())
         finally:
             if spending is not None:
@@ -249,7 +267,11 @@ class AgentTurn:
             number = self._turn.last if self._turn.is_alone else 0
             # A run that goes on needs all that it has said, also what a summary stands for.
             since = self._turn.run.queued_at if self._turn.is_resumed else None
-            self._messages = await sessions.messages.growing(session, up_to=number, since=since)
+            self._messages = await sessions.messages.growing(
+                session, up_to=number, since=since, newest=self._count_enough(session)
+            )
+            if self._messages.is_partial:
+                self._unread = max(0, session.message_count - len(self._messages))
         if self._messages:
             # Only the last message can have calls that no caller has answered yet.
             self._left_open = frozenset([call.call_id for call in self._messages.last.tool_calls])
@@ -270,6 +292,18 @@ class AgentTurn:
         if self._scope.client.tools:
             self._add_client_tools()
         return session
+
+    def _count_enough(self, session: Session) -> int:
+        """How much of a conversation has to be read, in tokens; 0: all of it.
+
+        Hooks and steps of one's own see all there is.
+        """
+        services = self._services
+        hooks = services.instrumentation.hooks
+        points = (ContextBeforeBuild, ContextAfterBuild, ContextBeforeCompaction)
+        if not services.context.shows_all or (not hooks.is_empty and hooks.has(*points)):
+            return 0
+        return count_enough(self._model.info, session)
 
     async def _write_prompt(self) -> Agent:
         """Return the agent with the parts of its prompt that functions write for this turn."""
@@ -370,6 +404,8 @@ class AgentTurn:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
         build = self._request
+        if self._messages.is_partial:
+            await self._begin_anew(compactor)
         request = await build(self._session, self._messages)
         if compactor.is_needed(request, self._messages):
             await self._make_room(compactor.make_room(self._make_conversation(), build, self._turn))
@@ -394,7 +430,16 @@ class AgentTurn:
             session=self._session, messages=tuple(self._messages), run_id=self._turn.run.id
         )
 
-    async def _make_room(self, making: Awaitable[Conversation]) -> None:
+    async def _begin_anew(self, compactor: Compactor) -> None:
+        """Have a summary stand for what no model could read; all is read where none can be made."""
+        talk = msgspec.structs.replace(self._make_conversation(), unread=self._unread)
+        if await self._make_room(compactor.begin_anew(talk, self._request, self._turn)):
+            return
+        await self._turn.flush()
+        session = await self._services.sessions.get_session(self._session_id)
+        self._messages = await self._services.sessions.messages.growing(session, since=0)
+
+    async def _make_room(self, making: Awaitable[Conversation | None]) -> bool:
         """Go on with a smaller conversation; what its model calls met with is kept as well."""
         with CallEvents(self._agent.name) as heard:
             try:
@@ -402,10 +447,13 @@ class AgentTurn:
             finally:
                 if heard:
                     await self._turn.append(*heard, agent_path=self._path)
+        if smaller is None:
+            return False
         self._session = smaller.session
         has_files = self._messages.has_files
         self._messages = GrowingMessages((), smaller.messages, has_files=has_files)
         self._was_compacted = True
+        return True
 
     async def _request(self, session: Session, messages: Sequence[Message]) -> ModelRequest:
         context = await self._context.build_agent_context(
@@ -468,6 +516,8 @@ class AgentTurn:
         What the call met with is kept, however it ends.
         """
         model, listener = self._model, self._listener
+        self._unfinished = None
+        said: list[str] = []
         with self._hearing as heard:
             try:
                 stream = model.stream(request, deltas=listener is not None)
@@ -477,6 +527,14 @@ class AgentTurn:
                             listener(delta)
                         if isinstance(delta, Finished):
                             return self._charge(delta.message)
+                        if isinstance(delta, TextDelta):
+                            said.append(delta.text)
+                        elif isinstance(delta, Restarted):
+                            said.clear()
+                except asyncio.CancelledError:
+                    if model.info.is_llm:
+                        self._unfinished = make_unfinished(model.info, request, "".join(said))
+                    raise
                 finally:
                     await close_stream(stream)
             finally:
@@ -561,6 +619,26 @@ class AgentTurn:
             closed = await self._turn.close_calls(_CANCELLED)
             self._replace_last({part.call_id: part for part in closed})
 
+    def _keep_unfinished(self) -> None:
+        """Keep what arrived of an answer that was broken off, and what it took so far.
+
+        It is stored with the end of the run that follows: a run that goes on asks again.
+        """
+        answer, self._unfinished = self._unfinished, None
+        if answer is None:
+            return
+        named = msgspec.structs.replace(
+            self._charge(answer),
+            id=make_id("msg"),
+            session_id=self._session_id,
+            run_id=self._run_id,
+            agent=self._agent.name,
+            time_created=self._services.clock.now(),
+        )
+        fact = MessageCreated(message=strip_session(named))
+        self._turn.defer(fact, agent_path=self._path)
+        self._messages.append(named)
+
     # --- the transcript ---------------------------------------------------------------
 
     async def _add(self, message: Message, *, may_wait: bool = False) -> tuple[ToolPart, ...]:
@@ -589,7 +667,7 @@ class AgentTurn:
                         if isinstance(part, ToolPart)
                     }
                 # Behind a summary not all are at hand.
-                is_partial = self._session.compacted_at > 0
+                is_partial = self._session.compacted_at > 0 or self._was_compacted
                 if not part.call_id or is_partial or part.call_id in known:
                     part = msgspec.structs.replace(part, call_id=make_id("call"))
                 known.add(part.call_id)
@@ -597,18 +675,19 @@ class AgentTurn:
             elif isinstance(part, FilePart):
                 self._messages.has_files = True
             parts.append(part)
-        is_answer = message.role == "assistant"
+        is_assistant = message.role == "assistant"
         named = msgspec.structs.replace(
             message,
             id=message.id or make_id("msg"),
             session_id=self._session_id,
             run_id=self._run_id,
-            agent=self._agent.name if is_answer else message.agent,
+            agent=self._agent.name if is_assistant else message.agent,
             parts=tuple(parts),
             time_created=message.time_created or self._services.clock.now(),
         )
-        fact, path = MessageCreated(message=strip_session(named)), self._path if is_answer else ""
-        if may_wait or (is_answer and not calls and not self._is_limited):
+        fact = MessageCreated(message=strip_session(named))
+        path = self._path if is_assistant else ""
+        if may_wait or (is_assistant and not calls and not self._is_limited):
             self._turn.defer(fact, agent_path=path)
         else:
             await self._turn.append(fact, agent_path=path)

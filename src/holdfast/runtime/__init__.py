@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
+    from holdfast.runtime.plugins import Plugin as Plugin
+    from holdfast.runtime.plugins import inspect_plugin as inspect_plugin
+    from holdfast.runtime.plugins import list_plugins as list_plugins
+    from holdfast.runtime.plugins import normalize_name as normalize_name
     from holdfast.runtime.processes import ProcessEnvironment as ProcessEnvironment
     from holdfast.runtime.recorded_calls import read_recorded_calls as read_recorded_calls
     from holdfast.runtime.request_events import DebugUsed as DebugUsed
@@ -71,6 +75,7 @@ else:
             "storage": "UsageReport open_whole_file write_whole",
             "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
             "open_tenant",
+            "plugins": "Plugin inspect_plugin list_plugins normalize_name",
             "sent_trace": "SentTrace",
             "transfer": "export_session import_session",
             "undo": "UndoReport",

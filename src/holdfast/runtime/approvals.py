@@ -330,7 +330,7 @@ class ApprovalService:
 
         What it promises and raises stands at the operation `approvals.decide_outcome`.
         """
-        question = await self._waiting(session_id, call_id, "unknown_outcome")
+        question = await self._find_waiting(session_id, call_id, "unknown_outcome")
         decided = ToolOutcomeDecided(
             call_id=call_id,
             verdict=verdict,
@@ -344,7 +344,7 @@ class ApprovalService:
 
         What it promises and raises stands at the operation `approvals.answer`.
         """
-        question = await self._waiting(session_id, call_id, "")
+        question = await self._find_waiting(session_id, call_id, "")
         answered = ToolAnswered(call_id=call_id, answered_by=by, result=ToolResult(answer))
         return await self._wake_with(question, answered, f"{by} answered")
 
@@ -375,7 +375,7 @@ class ApprovalService:
         await self._runs.tell_above(question.session_id, cause)
         return run
 
-    async def _waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
+    async def _find_waiting(self, session_id: str, call_id: str, reason: str) -> OpenQuestion:
         for question in await self._open_calls():
             is_it = (question.session_id, question.call_id) == (session_id, call_id)
             if is_it and reason in ("", question.reason):

@@ -118,7 +118,7 @@ class ArtifactService:
             blobs=open_blob_store(self._url, options),
             locks=locks,
             place=self._url or str(self._base_dir / "artifacts"),
-            keys=self._keys(),
+            keys=self._load_keys(),
             rules=ArtifactRules(
                 session_bytes=wanted.session_bytes,
                 tenant_bytes=wanted.tenant_bytes,
@@ -130,7 +130,7 @@ class ArtifactService:
             link_key=_link_key(link_key.get_secret_value()) if link_key else b"",
         )
 
-    def _keys(self) -> KeyRing:
+    def _load_keys(self) -> KeyRing:
         from holdfast.artifacts import KeyRing, parse_key  # noqa: PLC0415 - a room of its own
 
         secrets = self._settings.secrets

@@ -46,11 +46,11 @@ from holdfast.tools import (
     ToolContext,
     ToolExecutionManager,
     ToolHooks,
+    give_no_limit,
     read_kept_labels,
     restore_grants,
     share_threads,
     spend_freely,
-    without_end,
 )
 
 _WORKFLOW = "workflow:"
@@ -143,7 +143,7 @@ class CallEnvironment:
             idempotency_key="",
             fence=turn.epoch,
             unproved_fence=turn.lease.unproved_epoch,
-            is_lease_held=turn.still_mine,
+            is_lease_held=turn.is_still_mine,
             passed_by="rules",
             agent_path=scope.path,
             rights=scope.rights if scope.handed_on is None else scope.handed_on,
@@ -151,7 +151,7 @@ class CallEnvironment:
             has_network=is_raw if scope.has_network is None else scope.has_network,
             child_limits=ChildLimits(
                 shares=spending.shares if spending is not None else (),
-                seconds_left=spending.compute_time_left if spending is not None else without_end,
+                seconds_left=spending.compute_time_left if spending is not None else give_no_limit,
                 on_ask=scope.terms.on_ask,
                 approver=None if isinstance(asked, NoApprover) else asked,
                 skill_names=scope.skill_names,

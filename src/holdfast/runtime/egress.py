@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
-from holdfast.policy import Rights
+from holdfast.policy import Rights, join_port
 from holdfast.runs import Confinement
 from holdfast.tools import HostRates, Lookup, look_up_host
 
@@ -44,8 +44,9 @@ class EgressService:
 
         path = "/".join(agent_path)
 
-        def judge(name: str, _port: int) -> None:
-            check_network_rights(name, self._confinement.policies.bundle.find_ceiling(path), rights)
+        def judge(name: str, port: int) -> None:
+            ceiling = self._confinement.policies.bundle.find_ceiling(path)
+            check_network_rights(join_port(name, port), ceiling, rights)
 
         return self._open(
             f"run:{run_id}", None, judge, origin=Origin(run_id=run_id, agent_path=path)

@@ -9,6 +9,7 @@ noticed: leases by `turns`, a slow store here, the length of the queue by `LoadW
 from __future__ import annotations
 
 import logging
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -58,6 +59,7 @@ LEVELS: Final[Mapping[str, int]] = {
     "mcp.lost": _WARNING,
     "mcp.invoke": _DEBUG,
     "mcp.granted": _INFO,
+    "mcp.elicited": _INFO,
     "model.retried": _WARNING,
     "model.fallback": _WARNING,
     "provider.rate_limited": _WARNING,
@@ -89,6 +91,7 @@ _NAMES: Final = {
     "tool.nested_ended": "tool.called",
 }
 """Names of lines that are not the kind of their fact."""
+_REPORTS: Final = "holdfast.observability.error_reports"
 _MOST_RUNS: Final = 10_000
 _MOST_TEXT: Final = 2_000
 _MOST_REASON: Final = 300
@@ -130,7 +133,9 @@ class LogLines:
 
     def note(self, drafts: Sequence[Draft], events: Sequence[Event], took_s: float) -> None:
         """Write what was stored; whatever goes wrong here, the run goes on."""
-        is_low = self._root.isEnabledFor(_INFO)
+        reports = sys.modules.get(_REPORTS)
+        has_reports = reports is not None and reports.has_error_reporters()
+        is_low = has_reports or self._root.isEnabledFor(_INFO)
         try:
             for draft, event in zip(drafts, events, strict=True):
                 # Below `info` lines are rare, and nothing has to be counted for them.
@@ -163,6 +168,9 @@ class LogLines:
         else:
             name, fields = event.kind, {}
         so_far.last = event.time
+        if level >= _ERROR and (reports := sys.modules.get(_REPORTS)) is not None:
+            told = _list_scalars(fact) if make is None else fields
+            reports.report_error(name, self._add_ids(told, event, so_far))
         if not self._root.isEnabledFor(level):
             return
         if make is None:
@@ -178,8 +186,16 @@ class LogLines:
             logger = self._loggers[room] = logging.getLogger(f"{EVENTS_LOGGER}.{room}")
         if not logger.isEnabledFor(level):
             return
+        said = LogEvent(name, self._add_ids(fields, event, so_far), is_clean=True)
+        # Not by `logger.log`, which looks for the line of code of the caller: here it says nothing.
+        record = logger.makeRecord(logger.name, level, "", 0, said, (), None)
+        record.created = event.time
+        logger.handle(record)
+
+    def _add_ids(self, fields: Fields, event: Event, so_far: _RunSoFar) -> Fields:
+        """Return the fields with those that say where they belong."""
         session_id = "" if event.session_id == SYSTEM_SESSION else event.session_id
-        about = {
+        return {
             **fields,
             "agent": event.agent_path or so_far.agent,
             "run_id": event.run_id or str(fields.get("run_id", "")),
@@ -189,11 +205,6 @@ class LogLines:
             "seq": event.seq,
             **read_log_fields(),
         }
-        said = LogEvent(name, about, is_clean=True)
-        # Not by `logger.log`, which looks for the line of code of the caller: here it says nothing.
-        record = logger.makeRecord(logger.name, level, "", 0, said, (), None)
-        record.created = event.time
-        logger.handle(record)
 
     def _find_run(self, event: Event) -> _RunSoFar:
         known = self._runs.get(event.run_id)

@@ -52,7 +52,7 @@ from holdfast.sessions import (
     compose,
 )
 from holdfast.settings import Settings
-from holdfast.tools import redacted_text
+from holdfast.tools import redact_text
 from holdfast.turns import Outcome, Turn, TurnQueue
 
 LoopItem: TypeAlias = LoopNews | LoopReport
@@ -369,7 +369,7 @@ class LoopService:
         )
         content = report.to_markdown().encode()
         if self._journal.redactor is not None:
-            content = redacted_text(content, self._journal.redactor)
+            content = redact_text(content, self._journal.redactor)
         options = ArtifactOptions(
             media_type="text/markdown", kind="agent_output", tags=("loop-report",)
         )

@@ -70,7 +70,9 @@ class McpService:
             book = GrantBook(self._base_dir)
 
             def grants_of(name: str, endpoint: McpEndpoint) -> Callable[[], list[HostGrant]]:
-                return lambda: [read_grant(host) for host in book.hosts_of(name, endpoint)]
+                return lambda: [
+                    read_grant(host) for host in book.list_granted_hosts(name, endpoint)
+                ]
 
             openings = [
                 Opening(

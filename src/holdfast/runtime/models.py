@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.errors import UsageError
 from holdfast.messages import Message
 from holdfast.providers import (
     Accountant,
@@ -29,6 +30,7 @@ from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
     from holdfast.providers import RateLimiter
+    from holdfast.runtime.plugin_service import PluginService
     from holdfast.settings import Settings
 
 _log = logging.getLogger("holdfast.models")
@@ -50,9 +52,10 @@ class ReadyModel(msgspec.Struct, frozen=True, kw_only=True):
 class ModelService:
     """Opens models, each once."""
 
-    def __init__(self, settings: Settings, base_dir: Path) -> None:
-        """Find models as the settings say; nothing is opened yet."""
+    def __init__(self, settings: Settings, base_dir: Path, plugins: PluginService) -> None:
+        """Find models as the settings and plugins say; nothing is opened yet."""
         self._settings = settings
+        self._plugins = plugins
         self._base_dir = base_dir
         self._registry: ProviderRegistry | None = None
         self._ready: dict[str, ReadyModel] = {}
@@ -75,7 +78,7 @@ class ModelService:
         """
         if not isinstance(wanted, str):
             return ReadyModel(
-                model=wanted, charge=_report_unknown if wanted.info.is_llm else _price_free
+                model=wanted, charge=_report_unknown if wanted.info.is_llm else _drop_price
             )
         name, known = wanted or self._settings.model.name or "", self._ready
         if name not in known:
@@ -87,6 +90,17 @@ class ModelService:
         return known[name]
 
     async def _open(self, name: str) -> ReadyModel:
+        provider, colon, rest = name.partition(":")
+        if colon and provider in self._plugins.models:
+            made = self._plugins.models[provider](rest)
+            if not hasattr(made, "stream") or not hasattr(made, "info"):
+                raise UsageError(detail=f"The plugin of the provider {provider!r} made no model.")
+            return ReadyModel(
+                model=made,
+                charge=_report_unknown if made.info.is_llm else _drop_price,
+                notice=f"{name} answers, by a plugin.",
+                was_asked_for=True,
+            )
         first = await resolve_model(self.registry, name)
         chain = [first]
         if first.model.info.is_llm:
@@ -123,6 +137,7 @@ class ModelService:
             # Keys come from the environment and the secrets files, all else from our settings.
             loaded = replace(load_settings(), settings=self._settings)
             self._registry = make_registry(loaded, state_dir=self._base_dir)
+            self._registry.offered = tuple(self._plugins.providers.values())
         return self._registry
 
     async def close(self) -> None:
@@ -159,7 +174,7 @@ class ModelService:
 
     def _charge_for(self, resolution: Resolution) -> Charge:
         if resolution.provider.is_local or not resolution.model.info.is_llm:
-            return _price_free
+            return _drop_price
         if self._accountant is None:
             self._accountant = Accountant()
         accountant, api_url = self._accountant, str(resolution.provider.base_url or "")
@@ -180,5 +195,5 @@ def _report_unknown(message: Message) -> Message:
     return msgspec.structs.replace(message, metadata={**message.metadata, "cost": "unknown"})
 
 
-def _price_free(message: Message) -> Message:
+def _drop_price(message: Message) -> Message:
     return message

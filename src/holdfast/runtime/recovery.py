@@ -113,6 +113,22 @@ class RecoveryService:
                 if run is not None and not run.has_ended:
                     await self._resume(run)
 
+    async def can_go_on(self, run: Run) -> bool:
+        """Say whether a run goes on by itself, and not with the run that started it."""
+        return await self._work_of(run) is not None
+
+    async def go_on(self, run: Run) -> bool:
+        """Execute a run until it rests; `False` if it goes on with the run that started it.
+
+        Raises:
+            HoldfastError: it cannot be gone on with here.
+        """
+        work = await self._work_of(run, is_awaited=True)
+        if work is None:
+            return False
+        await work()
+        return True
+
     async def _resume(self, run: Run) -> bool:
         work = await self._work_of(run)
         if work is None:
@@ -142,8 +158,13 @@ class RecoveryService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         return left
 
-    async def _work_of(self, run: Run) -> Callable[[], Awaitable[object]] | None:
-        """Return what goes on with a run; `None` if that is not for us to do."""
+    async def _work_of(
+        self, run: Run, *, is_awaited: bool = False
+    ) -> Callable[[], Awaitable[object]] | None:
+        """Return what goes on with a run; `None` if that is not for us to do.
+
+        An agent's run goes on in the background unless it is awaited.
+        """
         runtime = self._runtime
         if run.agent == LOOP_AGENT:
             return lambda: runtime.loops.run("", run_id=run.id)
@@ -155,7 +176,8 @@ class RecoveryService:
         if kept.starter is not None:
             return None
         request = RunRequest(agent=run.agent, message="", run_id=run.id, on_ask=kept.on_ask)
-        return lambda: runtime.runs.start(request)
+        execute = runtime.runs.execute if is_awaited else runtime.runs.start
+        return lambda: execute(request)
 
     async def _see_to(self, run: Run, work: Callable[[], Awaitable[object]]) -> None:
         try:

@@ -69,6 +69,7 @@ from holdfast.sessions import (
     Run,
     Session,
     SessionManager,
+    compose,
     make_new_session,
     request_of,
 )
@@ -269,6 +270,40 @@ class RunService:
                 return run
             if started.task is not None and started.task.done():
                 await started.task
+            await self._journal.store.changed(seq, _LOOK_S)
+
+    async def submit(self, request: RunRequest) -> Run:
+        """Put a run into the queue of its session, for any process, and return it.
+
+        Raises:
+            NotFound, UsageError: as for `execute`; nothing was begun.
+        """
+        request.check()
+        await self._check_message(request)
+        run_id = request.run_id or make_id("run")
+        if isinstance(request.agent, str) and request.agent:
+            await self._agents.require(request.agent)
+        session = await self._find_session(replace(request, run_id=run_id))
+        agent = await self.resolve_agent(request.agent, session)
+        text = await agent.prepare(request.message) if agent.is_wrapped else request.message
+        kept = request.keep(agent, None)
+        return await self._turns.submit(
+            session.id,
+            compose(session.id, "user", text, self._journal.clock.now()),
+            on_busy=request.on_busy or self._settings.sessions.on_busy,
+            agent=agent.name,
+            options=kept.to_options() if kept != UNLIMITED else {},
+            run_id=run_id,
+            is_for_any_process=True,
+        )
+
+    async def wait(self, run_id: str) -> Run:
+        """Return a run when it rests, without executing it here."""
+        while True:
+            seq = await self._journal.read_last_seq()
+            run = await self._turns.get(run_id)
+            if run.has_ended or run.status == "parked":
+                return run
             await self._journal.store.changed(seq, _LOOK_S)
 
     async def result(self, run_id: str) -> AgentResult:

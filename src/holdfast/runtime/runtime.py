@@ -48,6 +48,7 @@ from holdfast.runtime.log_lines import LogLines
 from holdfast.runtime.mcp import McpService
 from holdfast.runtime.memory import MemoryService
 from holdfast.runtime.models import ModelService
+from holdfast.runtime.plugin_service import PluginService
 from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.runtime.recovery import RecoveryService
 from holdfast.runtime.request_events import REQUEST_KEYS
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.traces import TraceService
     from holdfast.runtime.triggers import TriggerService
     from holdfast.runtime.undo import UndoService
+    from holdfast.runtime.workers import WorkerService
     from holdfast.runtime.workflows import WorkflowService
     from holdfast.webhooks import WebhookService
 
@@ -161,6 +163,7 @@ class Runtime:
         self._build_orchestration()
         self._auditing: asyncio.Task[None] | None = None
         self._tracing: asyncio.Task[None] | None = None
+        self._end_reports: Callable[[], None] | None = None
         if self._owns_control:
             self.control.keys.on_use = self._note_key_use
         # In this order: who starts work first, the records last.
@@ -178,6 +181,8 @@ class Runtime:
             self.anchors.close,
             self._close_audit,
             self._close_traces,
+            self._close_workers,
+            self._close_reports,
             self.journal.close,
             self.mcp.close,
             self.hooks.close,
@@ -262,7 +267,8 @@ class Runtime:
             writes=self._writes,
         )
         self.agents = AgentRegistry(self.journal, files=files)
-        self.models = ModelService(settings, self.base_dir)
+        self.plugins = PluginService(settings.plugins.enabled)
+        self.models = ModelService(settings, self.base_dir, self.plugins)
         self.hooks = HookService(
             settings, self.journal, trust, self.load_policies_once, self.processes
         )
@@ -404,6 +410,13 @@ class Runtime:
         return TriggerService(self.settings, self.sessions, self.runs, self.workflows)
 
     @functools.cached_property
+    def workers(self) -> WorkerService:
+        """Workers on the sessions of this tenant; loaded by those who are one, or ask for them."""
+        from holdfast.runtime.workers import WorkerService  # noqa: PLC0415 - optional
+
+        return WorkerService(self)
+
+    @functools.cached_property
     def webhooks(self) -> WebhookService:
         """Webhooks; they are sent by the process that begins to."""
         from holdfast.webhooks import WebhookService  # noqa: PLC0415 - optional
@@ -413,6 +426,7 @@ class Runtime:
             base_dir=self.base_dir,
             tenant=self.tenant,
             networks=self.settings.server.webhook_networks,
+            sinks=self.plugins.sinks,
         )
 
     def _make_context_builder(self) -> ContextBuilder:
@@ -450,6 +464,12 @@ class Runtime:
                 if self._is_closed:
                     raise UsageError(detail="This client is closed; make a new one.")
                 if not self._is_open:
+                    if self.settings.telemetry.errors:
+                        # First, so that what cannot be reported to is said before any work.
+                        if self._end_reports is None:
+                            self._end_reports = await asyncio.to_thread(self._report_errors)
+                    if self.plugins.enabled:
+                        await asyncio.to_thread(self.plugins.load, self)
                     await self.journal.open()
                     self._is_open = True
                     self.anchors.begin()
@@ -541,6 +561,15 @@ class Runtime:
             await asyncio.gather(self._tracing, return_exceptions=True)
             await self.traces.send_quietly()
 
+    def _report_errors(self) -> Callable[[], None]:
+        from holdfast.observability import install_error_reporter  # noqa: PLC0415 - optional
+
+        return install_error_reporter(self.settings)
+
+    async def _close_reports(self) -> None:
+        if self._end_reports is not None:
+            await asyncio.to_thread(self._end_reports)
+
     async def _note_key_use(self, key: ApiKey) -> None:
         from holdfast.runtime.identity_events import KeyUsed  # noqa: PLC0415 - optional
 
@@ -550,6 +579,10 @@ class Runtime:
     async def _close_webhooks(self) -> None:
         if "webhooks" in self.__dict__:
             await self.webhooks.close()
+
+    async def _close_workers(self) -> None:
+        if "workers" in self.__dict__:
+            await self.workers.close()
 
     async def _close_control(self) -> None:
         if self._owns_control:

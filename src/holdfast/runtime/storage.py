@@ -118,7 +118,7 @@ class StorageService:
         query = RowQuery(projection=RUNS, session_id=name, limit=1_000)
         runs = [keyed.row for keyed in await self._journal.rows(query)]
         await self._memory.forget_session(name, reason=reason)
-        contents = await self._contents_of(name)
+        contents = await self._list_contents(name)
         await self._sessions.delete_session(name, reason=reason)
         if contents:
             # Killed before this, the next collection removes them.
@@ -190,7 +190,7 @@ class StorageService:
             if not cursor:
                 return count
 
-    async def _contents_of(self, session_id: str) -> list[str]:
+    async def _list_contents(self, session_id: str) -> list[str]:
         """Return the digests of a session's own artifacts."""
         query = RowQuery(projection=ARTIFACTS, session_id=session_id, limit=_MOST_ROWS)
         return [keyed.row.digest for keyed in await self._journal.rows(query)]

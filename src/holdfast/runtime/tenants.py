@@ -66,9 +66,9 @@ async def make_tenant_runtime(operator: Runtime, name: str) -> Runtime:
 
     control = operator.control
     await control.tenants.get(name)
-    workspace = control.workspace_of(name)
+    workspace = control.find_workspace(name)
     await asyncio.to_thread(_make_workspace, workspace)
-    directory = control.directory_of(name)
+    directory = control.find_directory(name)
     settings = make_tenant_settings(operator.settings, directory, workspace)
     made = Runtime(settings, redactor=operator.redactor, tenant=name, control=control)
     # The policies are the operator's: a reload is told in the operator's records.
@@ -198,7 +198,7 @@ async def delete_directory(runtime: Runtime, name: str) -> None:
     """Remove the files of a tenant that was deleted."""
     control = runtime.control
     workspaces = [place / name for place in control.workspaces]
-    for place in (control.directory_of(name), *workspaces):
+    for place in (control.find_directory(name), *workspaces):
         # Never the operator's own directory, whatever the name.
         if place.name == name and place != control.directory:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)

@@ -115,7 +115,7 @@ class ToolService:
         if layer is None:
             if len(self._layers) >= _MOST_LAYERS:
                 self._layers.clear()
-            choose = self._given if agent.has_tools else self._chosen
+            choose = self._select_given if agent.has_tools else self._choose_tools
             layer = self._layers[key] = choose(agent, registry, ceiling, at.rights)
             layer.needs = tuple([need for one in layer for need in one.signature.needs])
         return layer
@@ -126,14 +126,14 @@ class ToolService:
             self._subagents = found
             self._layers.clear()
 
-    def _given(
+    def _select_given(
         self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
     ) -> ToolRegistry:
         """Return the tools of an agent that was given tools."""
-        given = [self._required(agent, registry, one) for one in agent.required_tools]
+        given = [self._require_tool(agent, registry, one) for one in agent.required_tools]
         for tool in agent.tools:
             if stands_for_builtin(tool):
-                tool = self._builtin(agent, registry, tool.name)
+                tool = self._find_builtin(agent, registry, tool.name)
             elif registry.find_scope(tool.name) == "project":
                 if registry.find(tool.name) is not tool:
                     # Rules and consents know tools by their names: two would share them.
@@ -144,17 +144,17 @@ class ToolService:
             self._offer_agents(layer, ceiling, rights)
         return layer
 
-    def _builtin(self, agent: Agent, registry: ToolRegistry, name: str) -> Tool:
+    def _find_builtin(self, agent: Agent, registry: ToolRegistry, name: str) -> Tool:
         found = registry.find(name)
         if found is None:
             what = "has it switched off"
             raise AgentToolMissing(agent=agent.name, value=name, what=what)
         return found
 
-    def _required(self, agent: Agent, registry: ToolRegistry, wanted: ToolReference) -> Tool:
+    def _require_tool(self, agent: Agent, registry: ToolRegistry, wanted: ToolReference) -> Tool:
         """Return the tool of this process that an agent was given where it was registered."""
         if wanted.is_builtin:
-            return self._builtin(agent, registry, wanted.name)
+            return self._find_builtin(agent, registry, wanted.name)
         found = registry.find(wanted.name)
         if found is not None and registry.find_scope(wanted.name) in _IN_CODE:
             if found.schema_hash == wanted.schema_hash:
@@ -173,7 +173,7 @@ class ToolService:
         if others:
             layer.register(make_task_tool(others), replace=True)
 
-    def _chosen(
+    def _choose_tools(
         self, agent: Agent, registry: ToolRegistry, ceiling: RuleSet, rights: Rights
     ) -> ToolRegistry:
         """Return the tools that the agent's rules, or `allowed_tools`, choose."""
@@ -240,7 +240,7 @@ class ToolService:
         ]
         self._language_servers = LanguageServers(servers)
         builtin = builtin_tools(language_servers=self._language_servers)
-        layer = builtin.child(scope="built-in", makers=self._makers())
+        layer = builtin.child(scope="built-in", makers=self._list_makers())
         if settings.mcp_endpoints:
             layer = self._mcp.layer = layer.child(scope="mcp")
         layer = layer.child(scope="bundle")
@@ -253,7 +253,7 @@ class ToolService:
                 registry.register(made, replace=True)
         return registry
 
-    def _makers(self) -> dict[str, Callable[[], Tool]]:
+    def _list_makers(self) -> dict[str, Callable[[], Tool]]:
         """Tools that act on this runtime's own records; made when they are looked for."""
 
         def skill() -> Tool:

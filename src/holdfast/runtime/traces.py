@@ -25,6 +25,7 @@ from holdfast.observability import make_span_id, make_trace_id, parse_traceparen
 from holdfast.policy import NetworkRules
 from holdfast.private_files import PrivateJsonFile
 from holdfast.runs import CHILDREN
+from holdfast.runtime.grpc_export import GRPC_SCHEMES, choose_grpc_address, export_over_grpc
 from holdfast.runtime.sent_trace import SentTrace
 from holdfast.runtime.trace_spans import (
     RunTrace,
@@ -123,6 +124,15 @@ class TraceService:
         trace = await build_trace(self._journal, run, tenant=self._tenant, has_content=content)
         address = choose_address(url or self._chosen.otlp_url)
         body = encode_trace(trace, run.id)
+        if urlsplit(address).scheme in GRPC_SCHEMES:
+            await asyncio.to_thread(export_over_grpc, address, body, self._headers)
+        else:
+            await self._post(address, body)
+        return SentTrace(
+            run_id=run.id, trace_id=trace.trace_id.hex(), spans=len(trace.spans), url=address
+        )
+
+    async def _post(self, address: str, body: bytes) -> None:
         host = urlsplit(address).netloc.rpartition("@")[2]
         rules = NetworkRules(allow_net=True, allowed_hosts=(host,), private_networks=_ANYWHERE)
         request = HttpRequest(
@@ -139,9 +149,6 @@ class TraceService:
             raise TraceExportFailed(url=address, detail=str(error)) from error
         if not 200 <= answer.status < 300:
             raise TraceExportFailed(url=address, detail=f"it answered with {answer.status}")
-        return SentTrace(
-            run_id=run.id, trace_id=trace.trace_id.hex(), spans=len(trace.spans), url=address
-        )
 
     async def _is_sampled(self, run_id: str) -> bool:
         """Say whether a run is sent by itself: a root, and of the part that is."""
@@ -181,10 +188,15 @@ class TraceService:
 
 
 def choose_address(url: str) -> str:
-    """Return where traces are posted; raises UsageError for what is no http or https address."""
+    """Return where traces are sent; raises UsageError for what is no address of a receiver."""
     parts = urlsplit(url)
+    if parts.scheme in GRPC_SCHEMES and parts.hostname:
+        return choose_grpc_address(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(detail="Say where: an OTLP receiver such as http://127.0.0.1:4318.")
+        raise UsageError(
+            detail="Say where: an OTLP receiver such as http://127.0.0.1:4318 or "
+            "grpc://127.0.0.1:4317."
+        )
     if parts.path in ("", "/"):
         parts = parts._replace(path="/v1/traces")
     return urlunsplit(parts)

@@ -23,14 +23,17 @@ from holdfast.artifacts import (
     ArtifactStore,
     BlobUpload,
     Sealer,
-    blob_key,
+    make_blob_key,
 )
 from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
 from holdfast.ids import make_random_token
 from holdfast.journal import Event, Journal, Payload
+from holdfast.policy import APPROVALS, Approval, ApprovalUsed
 from holdfast.sessions import (
     PermissionRule,
+    RunParked,
+    RunWoken,
     Session,
     SessionChanges,
     SessionCreated,
@@ -80,8 +83,8 @@ async def export_session(
         if not last:
             last = msgspec.json.decode(line, type=_Counted).events
         yield line
-    for digest in sorted(_contents(await _artifact_events(journal, session_id, last))):
-        async for line in _content_lines(artifacts, digest):
+    for digest in sorted(_list_contents(await _list_artifact_events(journal, session_id, last))):
+        async for line in _read_content_lines(artifacts, digest):
             yield line
 
 
@@ -96,7 +99,9 @@ async def import_session(
     """Bring in an export with its artifacts; nothing is changed unless all of it is sound.
 
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
-    and directories that were granted elsewhere are not granted here. What holds back stays.
+    directories that were granted elsewhere are not granted here, and a request for consent that was
+    made there counts as used up, answered or not: the call is asked for anew, in the words of this
+    machine. What holds back stays.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -105,9 +110,11 @@ async def import_session(
     with contextlib.ExitStack() as stack:
         file = await asyncio.to_thread(_opened, source, stack)
         events, contents = await asyncio.to_thread(_split, file, stack)
-        wanted = _contents(events)
+        wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
         further = [] if trusts_rules else list_inert_rights(events)
+        if not trusts_rules and not as_new:
+            further += _list_used_up(events)
         if not wanted and not contents:
             return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:
@@ -120,7 +127,7 @@ async def import_session(
             # Named by the journal before anybody could collect them.
             async with artifacts.services.locks.alone():
                 for digest, upload in uploads.items():
-                    await upload.publish(blob_key(artifacts.actor.tenant, digest))
+                    await upload.publish(make_blob_key(artifacts.actor.tenant, digest))
                 return await sessions.import_events(events, as_new=as_new, further=further)
         finally:
             for upload in uploads.values():
@@ -163,7 +170,33 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
     return facts
 
 
-def _contents(events: list[Event]) -> set[str]:
+def _list_used_up(events: list[Event]) -> list[Payload]:
+    """Return the facts that use up every request for consent but those that were refused.
+
+    Also those that nobody has answered: an export could show a person one call and be sealed to
+    another. A run that waits for such an answer is woken, so that it asks anew when it goes on.
+    """
+    rows: dict[str, Approval] = {}
+    parked: set[str] = set()
+    for event in events:
+        if event.kind == RunParked.kind:
+            parked.add(event.expect(RunParked).run_id)
+        if event.kind in APPROVALS.kinds:
+            fact = event.decode()
+            key = APPROVALS.key(event, fact)
+            row = APPROVALS.apply(rows.get(key), event, fact)
+            if row is not None:
+                rows[key] = row
+    found: list[Payload] = []
+    for row in rows.values():
+        if not row.is_used and row.status != "denied":
+            found.append(ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal))
+            if row.status == "open" and row.run_id in parked:
+                found.append(RunWoken(run_id=row.run_id, cause=f"{row.id} was imported"))
+    return found
+
+
+def _list_contents(events: list[Event]) -> set[str]:
     """Return the digests of the artifacts that events leave."""
     found: dict[str, str] = {}
     for event in events:
@@ -184,7 +217,7 @@ def _check_tenant(events: list[Event], tenant: str) -> None:
             raise InvalidImport(detail=f"its artifacts belong to the tenant {fact.tenant!r}")
 
 
-async def _artifact_events(journal: Journal, session_id: str, last: int) -> list[Event]:
+async def _list_artifact_events(journal: Journal, session_id: str, last: int) -> list[Event]:
     found: list[Event] = []
     after = 0
     while page := await journal.read(session_id, after=after, limit=_PAGE, kinds=_KINDS):
@@ -193,16 +226,16 @@ async def _artifact_events(journal: Journal, session_id: str, last: int) -> list
     return found
 
 
-async def _content_lines(artifacts: ArtifactStore, digest: str) -> AsyncGenerator[bytes, None]:
+async def _read_content_lines(artifacts: ArtifactStore, digest: str) -> AsyncGenerator[bytes, None]:
     number = 0
     async with contextlib.aclosing(artifacts.read_content(digest)) as pieces:
         async for piece in pieces:
-            yield _encoded(ContentLine(content=digest, part=number, data=piece))
+            yield _encode_line(ContentLine(content=digest, part=number, data=piece))
             number += 1
-    yield _encoded(ContentLine(content=digest, part=number, data=b"", is_last=True))
+    yield _encode_line(ContentLine(content=digest, part=number, data=b"", is_last=True))
 
 
-def _encoded(line: ContentLine) -> bytes:
+def _encode_line(line: ContentLine) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
@@ -276,21 +309,21 @@ def _read_contents(file: IO[bytes], stack: contextlib.ExitStack) -> Iterator[tup
     """Yield each content of an export, unpacked into a file that nobody sees."""
     while line := file.readline(_LARGEST_LINE + 1):
         packed: IO[bytes] = stack.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY))
-        first = found = _content_line(line, "", 0)
+        first = found = _make_content_line(line, "", 0)
         while not found.is_last:
             packed.write(found.data)
             line = file.readline(_LARGEST_LINE + 1)
-            found = _content_line(line, first.content, found.part + 1)
+            found = _make_content_line(line, first.content, found.part + 1)
         packed.seek(0, io.SEEK_SET)
         yield first.content, packed
 
 
-def _content_line(line: bytes, content: str, part: int) -> ContentLine:
+def _make_content_line(line: bytes, content: str, part: int) -> ContentLine:
     try:
         found = _decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidImport(detail="behind its events is no content of an artifact") from error
-    if found.part != part or content not in ("", found.content) or _encoded(found) != line:
+    if found.part != part or content not in ("", found.content) or _encode_line(found) != line:
         raise InvalidImport(detail="the content of an artifact is cut short or out of order")
     return found
 

@@ -140,7 +140,7 @@ class WorkflowService:
                     session_id=session_id,
                 )
             session = await self._sessions.get_session(session_id)
-        runner = await self._runner(code, listener)
+        runner = await self._make_runner(code, listener)
         return await self._see_through(runner, order, session, run_id, stay=stay)
 
     async def resume(
@@ -158,7 +158,7 @@ class WorkflowService:
         if not run.agent.startswith(AGENT_PREFIX):
             raise UsageError(detail=f"{run_id} is no run of a workflow.")
         known = self._known.get(run.agent.removeprefix(AGENT_PREFIX))
-        runner = await self._runner(dict(known.code) if known is not None else {}, listener)
+        runner = await self._make_runner(dict(known.code) if known is not None else {}, listener)
         if run.has_ended:
             return await runner.result(run_id)
         [queued] = await self._journal.store.read(run.session_id, seqs=[run.queued_at])
@@ -171,7 +171,7 @@ class WorkflowService:
 
         What it promises and raises stands at the operation `workflows.get`.
         """
-        return await (await self._runner({}, hear_nothing)).result(run_id)
+        return await (await self._make_runner({}, hear_nothing)).result(run_id)
 
     async def find_all(self) -> list[WorkflowInfo]:
         """Return the workflows that are known by name, from files and registered ones."""
@@ -294,7 +294,7 @@ class WorkflowService:
         if wrong:
             raise WorkflowInvalid(detail="\n".join(f"  - {one}" for one in wrong), mistakes=wrong)
 
-    async def _runner(
+    async def _make_runner(
         self, code: dict[str, Tool | Agent | Workflow], listener: Callable[[Payload], None]
     ) -> WorkflowRunner:
         await self._runs.check_policies()

@@ -28,7 +28,7 @@ from holdfast.sandbox.profiles import (
     clean_environment,
     has_network,
 )
-from holdfast.sandbox.reach import Reach, reach_of
+from holdfast.sandbox.reach import Reach, compute_reach
 from holdfast.sandbox.workspace import Workspace
 from holdfast.turns import is_exhaustion
 
@@ -163,7 +163,7 @@ class LauncherPool:
         further = [(path, False) for path in options.readable]
         further += [(path, True) for path in options.writable]
         look = functools.partial(
-            reach_of,
+            compute_reach,
             self._workspace,
             further,
             can_write=can_write_workspace(options.profile),

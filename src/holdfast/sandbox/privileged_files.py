@@ -23,10 +23,10 @@ def clear_privileged(trees: Iterable[str], *, since_ns: int) -> list[str]:
     Directories keep theirs, which only say whose group new files get. Looks through no link, and
     at the first 50,000 files of each tree.
     """
-    return [path for tree in trees for path in _cleared(tree, since_ns)]
+    return [path for tree in trees for path in _clear_below(tree, since_ns)]
 
 
-def _cleared(tree: str, since_ns: int) -> Iterator[str]:
+def _clear_below(tree: str, since_ns: int) -> Iterator[str]:
     looked = 0
     for path, _, names, here in os.fwalk(tree):
         for name in names:

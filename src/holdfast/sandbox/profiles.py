@@ -107,7 +107,7 @@ def can_write_workspace(profile: Profile) -> bool:
     return not profile.startswith("read-only")
 
 
-def proxy_environment() -> dict[str, str]:
+def make_proxy_environment() -> dict[str, str]:
     """The variables by which programs find the egress proxy; what is inside is asked directly."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     found = {name: _PROXY for upper in names for name in (upper, upper.lower())}
@@ -158,6 +158,6 @@ __all__ = [
     "can_write_workspace",
     "clean_environment",
     "has_network",
-    "proxy_environment",
+    "make_proxy_environment",
     "select_passed_variables",
 ]

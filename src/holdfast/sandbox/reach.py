@@ -28,7 +28,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     pinned: list[tuple[str, bool]]
 
 
-def reach_of(
+def compute_reach(
     workspace: Workspace,
     further: Sequence[tuple[str, bool]],
     *,
@@ -92,4 +92,4 @@ def _list_ways(
     return sorted(found.items())
 
 
-__all__ = ["Reach", "reach_of"]
+__all__ = ["Reach", "compute_reach"]

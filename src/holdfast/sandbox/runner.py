@@ -40,7 +40,7 @@ from holdfast.sandbox.profiles import (
     SandboxLimits,
     can_write_workspace,
     clean_environment,
-    proxy_environment,
+    make_proxy_environment,
 )
 from holdfast.sandbox.stream import SandboxStream
 from holdfast.sandbox.workspace import Workspace
@@ -214,8 +214,9 @@ class SandboxRunner:
         it.
 
         It starts at the top of the workspace, inside the profile, with its limits but that of
-        time. `line_bytes` is the longest line of it that can be read. `environment` holds values
-        of our own making, which are not checked as those of the options are.
+        time; one that exceeds a total is ended, and its last complaint says so. `line_bytes` is
+        the longest line of it that can be read. `environment` holds values of our own making,
+        which are not checked as those of the options are.
 
         Raises:
             SandboxFailed: it cannot be confined here, so it was not started.
@@ -230,7 +231,12 @@ class SandboxRunner:
             raise
         job = self._encode_job(stages, self._workspace.root, launcher, has_input=True)
         return await SandboxStream.start(
-            launcher, job, level_name=self._pool.level_name, line_bytes=line_bytes, on_end=on_end
+            launcher,
+            job,
+            level_name=self._pool.level_name,
+            line_bytes=line_bytes,
+            limits=self._compute_left(launcher, self._options.limits),
+            on_end=on_end,
         )
 
     async def run_text(
@@ -331,7 +337,7 @@ class SandboxRunner:
     def _begin(self, directory: str) -> tuple[str, _Before | None]:
         return self._enter(directory), self._look_before()
 
-    def _writable(self) -> list[str]:
+    def _list_writable(self) -> list[str]:
         """The directories that commands may write."""
         options = self._options
         trees = self._workspace.trees if can_write_workspace(options.profile) else ()
@@ -340,13 +346,13 @@ class SandboxRunner:
     def _clear_privileged(self) -> None:
         if self._pool.level in (None, "none"):
             return
-        for path in clear_privileged(self._writable(), since_ns=self._pool.first_ns):
+        for path in clear_privileged(self._list_writable(), since_ns=self._pool.first_ns):
             _log.warning("took set-uid and set-gid from %s, which came up during commands", path)
 
     def _look_before(self) -> _Before | None:
         """Note what is missing that a command could make, and nothing could keep it from."""
         options = self._options
-        writable = self._writable()
+        writable = self._list_writable()
         if not writable:
             return None
         gap = window = None
@@ -379,7 +385,7 @@ class SandboxRunner:
         home = self._pool.find_home(launcher)
         environment = clean_environment(self._options.environment, home=home)
         if self._options.profile in FILTERED:
-            environment |= proxy_environment()
+            environment |= make_proxy_environment()
         return encode_job(stages, directory, environment, has_input=has_input)
 
     def _enter(self, directory: str) -> str:

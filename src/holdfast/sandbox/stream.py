@@ -15,10 +15,12 @@ from contextlib import suppress
 from holdfast.errors import SandboxFailed
 from holdfast.sandbox.launch import Launcher, make_socket_pair
 from holdfast.sandbox.process import HeadTail
+from holdfast.sandbox.profiles import SandboxLimits
 
 _STDERR_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
 _LAST_WORDS_S = 2.0
+_LOOK_S = 1.0
 
 
 class SandboxStream:
@@ -41,6 +43,9 @@ class SandboxStream:
         self._writer: asyncio.StreamWriter | None = None
         self._errors = HeadTail(_STDERR_BYTES)
         self._complaints: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.stopped = ""
+        """Why it was ended, if it exceeded a limit of all its processes: `memory` or `disk`."""
         self.ended = asyncio.Event()
         """Set when the program, and all that it started, is gone."""
 
@@ -52,11 +57,13 @@ class SandboxStream:
         *,
         level_name: str,
         line_bytes: int,
+        limits: SandboxLimits,
         on_end: Callable[[], object] | None = None,
     ) -> SandboxStream:
         """Hand the job over and return the stream; `line_bytes` is the longest line to be read.
 
-        `on_end` is called, in a thread, when the program has ended.
+        `on_end` is called, in a thread, when the program has ended. One that holds, or has
+        written, more than the totals of `limits` is ended.
 
         Raises:
             SandboxFailed: the launcher is gone, and so is the program.
@@ -64,6 +71,7 @@ class SandboxStream:
         stream = cls(launcher, level_name, on_end)
         try:
             await stream._begin(job, line_bytes)
+            stream._watch = asyncio.create_task(stream._look(limits))
         except BaseException:
             await stream.aclose()
             raise
@@ -137,6 +145,8 @@ class SandboxStream:
 
     async def aclose(self, *, grace_s: float = 0.0) -> None:
         """Close the program's input, wait that long for its end, then end what is left."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._writer is not None:
             self._writer.close()
         if grace_s and self._control is not None:
@@ -162,6 +172,25 @@ class SandboxStream:
     async def _collect(self, errors: asyncio.StreamReader) -> None:
         while data := await errors.read(_CHUNK):
             self._errors.add(data)
+
+    async def _look(self, limits: SandboxLimits) -> None:
+        while not self.ended.is_set():
+            await asyncio.sleep(_LOOK_S)
+            used = await self._launcher.measure()
+            if limits.total_memory_bytes and used.memory_bytes > limits.total_memory_bytes:
+                self._stop("memory", limits.total_memory_bytes)
+            elif limits.total_disk_bytes and used.written_bytes > limits.total_disk_bytes:
+                self._stop("disk", limits.total_disk_bytes)
+
+    def _stop(self, reason: str, limit: int) -> None:
+        if self.stopped or self._control is None:
+            return
+        self.stopped = reason
+        words = "held more memory" if reason == "memory" else "wrote more to disks"
+        self._errors.add(f"\n[it was ended: it {words} than {limit} bytes]\n".encode())
+        with suppress(OSError):
+            # Silence on this socket ends the job.
+            self._control.shutdown(socket.SHUT_WR)
 
     def _on_control(self) -> None:
         if self._control is None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.events import RunResumed as RunResumed
     from holdfast.sessions.events import RunStarted as RunStarted
     from holdfast.sessions.events import RunSteered as RunSteered
+    from holdfast.sessions.events import RunWoken as RunWoken
     from holdfast.sessions.events import SessionChanges as SessionChanges
     from holdfast.sessions.events import SessionCreated as SessionCreated
     from holdfast.sessions.events import SessionForked as SessionForked
@@ -92,7 +93,7 @@ else:
             "acting": "acting_for SUBJECT",
             "events": "ON_BUSY ForkPoint MessageCreated MessageDeleted MessagePartUpdated OnBusy "
             "PermissionAction PermissionRule Ranges RunCancelled RunCompleted RunFailure "
-            "RunParked RunQueued RunResumed RunStarted RunSteered SessionChanges SessionCreated "
+            "RunParked RunQueued RunResumed RunStarted RunSteered RunWoken SessionChanges SessionCreated "
             "SessionForked SessionRulesAdded SessionState SessionUpdated",
             "layout": "export_layout_files",
             "lifecycle": "LIFECYCLE_EVENTS SessionLifecycle make_lifecycle_handler",

@@ -34,7 +34,7 @@ class ForkPoint(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
-def _without_content(message: Message) -> Message:
+def _drop_content(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=(), metadata={"redacted": True})
 
 
@@ -57,7 +57,7 @@ class SessionCreated(Payload, frozen=True, kw_only=True):
 
 
 @upcaster("session.created", from_version=1)
-def _own_locally(value: JsonObject) -> JsonObject:
+def _mark_owned_locally(value: JsonObject) -> JsonObject:
     """Sessions from before there were users belong to the owner of the state directory."""
     return value
 
@@ -157,7 +157,7 @@ class MessageCreated(Payload, frozen=True, kw_only=True):
 
     def redacted(self) -> MessageCreated:
         """Keep id, role and cost; drop parts and metadata."""
-        return msgspec.structs.replace(self, message=_without_content(self.message))
+        return msgspec.structs.replace(self, message=_drop_content(self.message))
 
 
 @payload("message.part.updated", has_content=True)
@@ -191,6 +191,11 @@ class RunQueued(Payload, frozen=True, kw_only=True):
     options: JsonObject = msgspec.field(default_factory=dict)
     traceparent: str = ""
     """The place in its caller's trace, as W3C Trace Context writes it; empty without one."""
+
+    @property
+    def wakes_session(self) -> bool:
+        """Whether it is for any process."""
+        return not self.owner
 
     def redacted(self) -> RunQueued:
         """Keep who and when; drop message and options."""
@@ -236,6 +241,11 @@ class RunWoken(Payload, frozen=True, kw_only=True):
     run_id: str
     cause: str
     owner: str = ""
+
+    @property
+    def wakes_session(self) -> bool:
+        """Whether it is for any process."""
+        return not self.owner
 
 
 @payload("run.completed", is_inherited=False, is_synced=True, has_content=True)

@@ -46,7 +46,7 @@ class SessionLeases(Protocol):
         """Stop renewing a lease that was released with the last append."""
         ...
 
-    def still_holds(self, lease: Lease) -> bool:
+    def does_still_hold(self, lease: Lease) -> bool:
         """Say whether nobody else can have the lease now; safe from any thread."""
         ...
 
@@ -90,13 +90,13 @@ class Writing:
     @property
     def epoch(self) -> int:
         """The epoch under which this hold writes."""
-        return self._held().epoch
+        return self._require_lease().epoch
 
     async def append(
         self, *payloads: Payload, origin: Origin = NO_ORIGIN, is_last: bool = False
     ) -> tuple[Event, ...]:
         """Append facts; with the last ones the lease is given back in the same commit."""
-        lease = self._held()
+        lease = self._require_lease()
         events = await self._journal.append(
             self._session_id, payloads, epoch=lease.epoch, origin=origin, release=is_last
         )
@@ -106,10 +106,10 @@ class Writing:
 
     def forget(self) -> None:
         """Note that the lease ended with the session or with the last append."""
-        lease, self._lease = self._held(), None
+        lease, self._lease = self._require_lease(), None
         self._keeper.let_go(lease)
 
-    def _held(self) -> Lease:
+    def _require_lease(self) -> Lease:
         if self._lease is None:
             raise LeaseLost(session_id=self._session_id, current="unknown", held="none")
         return self._lease

@@ -25,6 +25,7 @@ from holdfast.settings.section import SettingsSection, name_variable
 from holdfast.settings.service import (
     AuditSettings,
     LogSettings,
+    PluginSettings,
     RemoteSettings,
     ServerSettings,
     TelemetrySettings,
@@ -99,6 +100,7 @@ class Settings(SettingsSection):
     log: LogSettings = Field(default_factory=LogSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
+    plugins: PluginSettings = Field(default_factory=PluginSettings)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
 
     @property

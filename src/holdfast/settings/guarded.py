@@ -10,6 +10,7 @@ from holdfast.settings.definition import Environment, Settings
 from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.keys import CONFIG_VARIABLE
 from holdfast.settings.load import HOOKS_FOLDER, SECRETS_FILE
+from holdfast.settings.secret_files import list_secret_files
 from holdfast.settings.sources import Collector
 from holdfast.settings.unvouched import UnvouchedSettings
 
@@ -20,8 +21,9 @@ _VARIABLES_FILE: Final = ".env"
 def list_secret_places(settings: Settings) -> tuple[Path, ...]:
     """Return where keys are kept that agents must not see, whether or not it exists yet."""
     usual = [place / SECRETS_FILE for place in _list_levels(settings)]
-    named = settings.secrets.file
-    return tuple(dict.fromkeys(usual if named is None else [named, *usual]))
+    named = [] if settings.secrets.file is None else [settings.secrets.file]
+    mounted = list_secret_files(process_environment()).values()
+    return tuple(dict.fromkeys([*named, *usual, *mounted]))
 
 
 def list_governing_places(settings: Settings) -> tuple[Path, ...]:

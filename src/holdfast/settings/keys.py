@@ -15,6 +15,8 @@ from holdfast.settings.definition import Settings
 
 CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 PREFIX: Final = "HOLDFAST_"
+FILE_SUFFIX: Final = "_FILE"
+"""Added to a variable, it names the file that holds the value: `OPENAI_API_KEY_FILE`."""
 
 # Chosen before any file is read, so a file cannot set it.
 _NOT_IN_FILES: Final = frozenset({"env"})
@@ -100,3 +102,12 @@ def list_sections() -> dict[str, type[BaseModel]]:
 def list_keys_by_variable() -> dict[str, Key]:
     """Every setting by its variable."""
     return {key.variable: key for key in list_keys().values()}
+
+
+def find_key_of_file(variable: str) -> Key | None:
+    """Return the setting whose value stands in the file that this variable names."""
+    known = list_keys_by_variable()
+    if variable in known or not variable.endswith(FILE_SUFFIX):
+        return None
+    key = known.get(variable.removesuffix(FILE_SUFFIX))
+    return key if key is not None and key.is_secret else None

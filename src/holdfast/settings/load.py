@@ -17,8 +17,9 @@ from holdfast.errors import ConfigError
 from holdfast.settings.definition import Settings
 from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, read_text
-from holdfast.settings.keys import CONFIG_VARIABLE, list_keys, list_sections
+from holdfast.settings.keys import CONFIG_VARIABLE, FILE_SUFFIX, list_keys, list_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
+from holdfast.settings.secret_files import list_secret_files, read_secret_file
 from holdfast.settings.service import JwtSettings
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
@@ -44,7 +45,10 @@ _NOT_FOR_PROJECTS: Final = {
         f"audit.{name}": "say what is written down, and who is sent it"
         for name in ("enabled", "syslog", "webhook", "webhook_networks")
     },
-    **{f"telemetry.{name}": "say who is sent what runs did" for name in ("otlp_url", "content")},
+    **{
+        f"telemetry.{name}": "say who is sent what runs did"
+        for name in ("otlp_url", "content", "errors")
+    },
     # Whoever names the server is sent the key, and what people type.
     "remote.url": "name the server that is asked",
     **{
@@ -65,6 +69,7 @@ _NOT_FOR_PROJECTS: Final = {
             *(f"jwt.{field}" for field in JwtSettings.model_fields),
         )
     },
+    "plugins.enabled": "have code of installed packages loaded",
     "artifacts.url": "say where artifacts are kept",
     "artifacts.endpoint_url": "say where artifacts are kept",
     # What lies there counts as the user's own, which needs no trust.
@@ -114,7 +119,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     def secret(self, variable: str) -> SecretStr | None:
         """A key by the name of its variable, for providers that have no setting.
 
-        Looks into the environment, the secrets file and `.env`, in this order, each
+        Looks into the environment, the file that `NAME_FILE` names there, the secrets file and
+        `.env`, in this order, each
         time it is called; nothing is kept.
 
         Raises:
@@ -123,6 +129,19 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
         given = self.environ.get(variable, "").strip()
         if given:
             return SecretStr(given)
+        named = list_secret_files(
+            {
+                name: value
+                for name, value in self.environ.items()
+                if name == f"{variable}{FILE_SUFFIX}"
+            }
+        )
+        for path in named.values():
+            try:
+                return SecretStr(read_secret_file(path))
+            except UnreadableFile as error:
+                where = f"environment {variable}{FILE_SUFFIX}"
+                raise make_config_error([Mistake(source=where, text=error.text)]) from None
         for path in self.secret_files:
             try:
                 text = read_text(path, is_private=path == self.settings.secrets.file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from holdfast.settings.definition import Settings
 from holdfast.settings.environment import find_working_directory, process_environment
 from holdfast.settings.files import UnreadableFile, parse_variables, read_text
 from holdfast.settings.keys import list_keys
+from holdfast.settings.secret_files import list_secret_files, read_secret_file
 from holdfast.settings.sources import Collector
 
 
@@ -31,10 +33,14 @@ def list_secret_values(settings: Settings) -> dict[str, str]:
 
 
 def find_variables_around(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment, and what `.env` would add to it."""
+    """The environment, what `.env` would add to it, and what stands in files of secrets."""
     given = process_environment() if environ is None else environ
     dotenv = Collector(given, find_working_directory()).search_upwards(".env")
-    return {**(_read_variables(dotenv) if dotenv else {}), **given}
+    mounted = {}
+    for name, path in list_secret_files(given).items():
+        with contextlib.suppress(UnreadableFile):
+            mounted[name] = read_secret_file(path)
+    return {**mounted, **(_read_variables(dotenv) if dotenv else {}), **given}
 
 
 def _read_variables(path: Path, *, is_private: bool = False) -> dict[str, str]:

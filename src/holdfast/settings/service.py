@@ -215,9 +215,16 @@ class TelemetrySettings(SettingsSection):
 
     otlp_url: Annotated[str, Field(max_length=2000)] = Field(
         default="",
-        description="Send the trace of each run that ends to this OTLP receiver over HTTP "
-        "(protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added where no path is "
-        "given. Headers come from `OTEL_EXPORTER_OTLP_HEADERS`. Extra `otel`.",
+        description="Send the trace of each run that ends to this OTLP receiver: over HTTP "
+        "(protobuf), such as `http://127.0.0.1:4318`, where `/v1/traces` is added if no path is "
+        "given (extra `otel`), or over gRPC, such as `grpc://127.0.0.1:4317`, with TLS "
+        "`grpcs://HOST:4317` (extra `grpc`). Headers come from `OTEL_EXPORTER_OTLP_HEADERS`.",
+    )
+    errors: Annotated[str, Field(max_length=500)] = Field(
+        default="",
+        description="Report what fails, beside the log: `sentry` (extra `sentry`, with "
+        "`SENTRY_DSN`, or as your application has set it up), or `package.module:function`, "
+        "which is called with each `ErrorReport`.",
     )
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=1.0, description="Which part of the runs is sent; all spans of a run, or none."
@@ -226,6 +233,17 @@ class TelemetrySettings(SettingsSection):
         default=False,
         description="Send what models answered, and arguments and results of tools, too; without "
         "the secrets that the journal does not hold either.",
+    )
+
+
+class PluginSettings(SettingsSection):
+    """Installed packages that may add to Holdfast; a project's file cannot name any."""
+
+    enabled: Lines = Field(
+        default=(),
+        description="Packages whose tools, agents, providers, hooks and webhook sinks are loaded "
+        "at the start, by their names, or `*` for all that offer some. `holdfast plugins list` "
+        "shows what is installed.",
     )
 
 

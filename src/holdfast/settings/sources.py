@@ -26,12 +26,15 @@ from holdfast.settings.files import (
 )
 from holdfast.settings.keys import (
     CONFIG_VARIABLE,
+    FILE_SUFFIX,
     PREFIX,
     Key,
+    find_key_of_file,
     list_keys,
     list_keys_by_variable,
     list_sections,
 )
+from holdfast.settings.secret_files import read_secret_file
 
 
 class Rank(IntEnum):
@@ -197,7 +200,10 @@ class Collector:
         name = variable.name
         key = list_keys_by_variable().get(name)
         if key is None:
-            if name == CONFIG_VARIABLE:
+            named = find_key_of_file(name)
+            if named is not None:
+                self._add_secret_file(named, variable, where, rank)
+            elif name == CONFIG_VARIABLE:
                 self.note(where, f"{name} can be set in the environment only")
             elif name.startswith(PREFIX):
                 self.note(where, f"unknown variable {name[:200]}{_find_nearest_variable(name)}")
@@ -207,6 +213,21 @@ class Collector:
         elif variable.value.strip():
             # An empty variable counts as absent: that is how compose files pass "unset".
             self._add(key, variable.value, where, rank, base)
+
+    def _add_secret_file(self, key: Key, variable: Variable, where: str, rank: Rank) -> None:
+        """Take the value of a setting from the file that `NAME_FILE` names."""
+        path = variable.value.strip()
+        if rank is not Rank.ENVIRONMENT:
+            self.note(where, f"{variable.name} can be set in the environment only")
+        elif path and self.environ.get(variable.name.removesuffix(FILE_SUFFIX), "").strip():
+            self.note(where, f"{key.variable} is set too; set one of them")
+        elif path:
+            try:
+                value = read_secret_file(Path(path))
+            except UnreadableFile as error:
+                self.note(where, error.text)
+                return
+            self._add(key, value, where, rank, self.cwd)
 
     def add_arguments(self, overrides: Mapping[str, object]) -> None:
         """Collect what the caller passed, by dotted key; None means not given."""

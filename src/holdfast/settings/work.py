@@ -180,6 +180,11 @@ class SecretSettings(SettingsSection):
         "commas between them.",
         json_schema_extra=name_variable("OTEL_EXPORTER_OTLP_HEADERS"),
     )
+    sentry_dsn: Secret | None = Field(
+        default=None,
+        description='Where errors are sent with `telemetry.errors = "sentry"`.',
+        json_schema_extra=name_variable("SENTRY_DSN"),
+    )
     openai_api_key: Secret | None = Field(
         default=None,
         description="Key for OpenAI or an OpenAI-compatible server.",

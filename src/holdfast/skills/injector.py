@@ -57,7 +57,7 @@ def render_catalog(skills: Sequence[Skill], *, max_chars: int) -> tuple[str, int
     offered = (skill for skill in skills if skill.is_trusted and not skill.is_for_people)
     ordered = sorted(offered, key=lambda skill: skill.name)
     for most in (1_024, 200, 80):
-        lines = [f"- {_titled(s)}: {_cut(as_line(s.description), most)}" for s in ordered]
+        lines = [f"- {_write_title(s)}: {_cut(as_line(s.description), most)}" for s in ordered]
         if sum(len(line) + 1 for line in lines) <= max_chars:
             break
     kept: list[str] = []
@@ -115,7 +115,7 @@ def _list_entries(skill: Skill) -> tuple[str, str]:
     return f"{head}{_indent(content)}\n", f"{head}{note}\n"
 
 
-def _titled(skill: Skill) -> str:
+def _write_title(skill: Skill) -> str:
     hint = f" {as_line(skill.argument_hint)}" if skill.argument_hint else ""
     return f"{as_line(skill.name)}{hint}"
 

@@ -103,7 +103,7 @@ class SkillLibrary:
             elif len(found) >= MAX_SKILLS:
                 problems.append(f"{skill.directory}: left out, there are {MAX_SKILLS} already")
             else:
-                found[skill.name] = self._judged(skill, root)
+                found[skill.name] = self._judge_skill(skill, root)
         ordered = tuple(found[name] for name in sorted(found))
         return SkillCatalog(skills=ordered, problems=tuple(problems), root=str(root))
 
@@ -114,7 +114,7 @@ class SkillLibrary:
         for root, folder, _ in self._list_folders(places, places[-1]):
             with contextlib.suppress(HoldfastError):
                 workspace = Workspace(root)
-                found += [root / one / SKILL_FILE for one in _skill_folders(workspace, folder)]
+                found += [root / one / SKILL_FILE for one in _find_skill_folders(workspace, folder)]
         return tuple(file for file in found if os.path.lexists(file))
 
     def trust(self, directory: str | os.PathLike[str], name: str) -> Skill:
@@ -157,7 +157,7 @@ class SkillLibrary:
     ) -> Iterator[tuple[Skill | None, str]]:
         try:
             workspace = Workspace(root)
-            places = list(_skill_folders(workspace, folder))
+            places = list(_find_skill_folders(workspace, folder))
         except HoldfastError as error:
             yield None, f"{root / folder}: {error}"
             return
@@ -184,7 +184,7 @@ class SkillLibrary:
         self._known[key] = (files, skill, problem)
         return skill, problem
 
-    def _judged(self, skill: Skill, root: Path) -> Skill:
+    def _judge_skill(self, skill: Skill, root: Path) -> Skill:
         if skill.source != "project":
             return skill
         name = _TRUST_PREFIX + skill.name
@@ -238,7 +238,7 @@ def _list_folders_in(place: str) -> tuple[str, ...]:
     return tuple([f"{place}/{folder}" for folder in PROJECT_FOLDERS])
 
 
-def _skill_folders(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[str]:
+def _find_skill_folders(workspace: Workspace, folder: str, depth: int = 0) -> Iterator[str]:
     """Every folder that may be a skill; one without a SKILL.md is looked into, links are not."""
     for entry in workspace.scandir(folder):
         if not _may_be_skill(entry.kind, entry.name):
@@ -247,7 +247,7 @@ def _skill_folders(workspace: Workspace, folder: str, depth: int = 0) -> Iterato
         is_group = entry.kind == "directory" and depth < _MAX_NESTING
         if is_group and not os.path.lexists(os.path.join(workspace.root, place, SKILL_FILE)):
             with contextlib.suppress(HoldfastError):
-                yield from _skill_folders(workspace, place, depth + 1)
+                yield from _find_skill_folders(workspace, place, depth + 1)
         else:
             yield place
 

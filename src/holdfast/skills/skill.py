@@ -76,7 +76,7 @@ def fill_in(skill: Skill, arguments: str = "") -> str:
     where no place is marked for them, arguments stand at the end. Nothing is executed.
     """
     words = arguments.split()
-    is_marked = _argument().search(skill.content) is not None
+    is_marked = _compile_argument().search(skill.content) is not None
 
     def replaced(found: re.Match[str]) -> str:
         number = found[1] or found[2]
@@ -87,12 +87,12 @@ def fill_in(skill: Skill, arguments: str = "") -> str:
     # The folder first: arguments are foreign text, of which nothing is filled in again.
     text = skill.content.replace("${CLAUDE_SKILL_DIR}", skill.directory)
     if is_marked:
-        return _argument().sub(replaced, text)
+        return _compile_argument().sub(replaced, text)
     return f"{text}\n\nARGUMENTS: {arguments}" if arguments else text
 
 
 @functools.cache
-def _argument() -> re.Pattern[str]:
+def _compile_argument() -> re.Pattern[str]:
     return re.compile(r"\$(?:ARGUMENTS(?:\[([1-9])\]|(?!\w))|([1-9])(?!\w))")
 
 

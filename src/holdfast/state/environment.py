@@ -206,10 +206,10 @@ class StateEnvironment(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def name_of(self, scope: StateScope, key: str, tool: str) -> str:
         """Return a value's address as rules speak of it: one's own without an id."""
-        own = self.is_own(scope, tool) or scope.id in ("", self._current(scope.kind))
+        own = self.is_own(scope, tool) or scope.id in ("", self._find_current(scope.kind))
         return f"{scope.kind}/{key}" if own else f"{scope.kind}:{scope.id}/{key}"
 
-    def _current(self, kind: ScopeKind) -> str:
+    def _find_current(self, kind: ScopeKind) -> str:
         if kind == "user":
             return self.owner.user
         return self.owner.project if kind == "project" else ""

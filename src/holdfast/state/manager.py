@@ -193,7 +193,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                 fact = StateChanged(
                     key=row.key,
                     version=row.version + 1,
-                    scope=_kind_of(chain),
+                    scope=_find_kind(chain),
                     scope_id=chain.split(":", 3)[-1],
                     previous=row.number,
                     cause="expire",
@@ -218,7 +218,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
         return await env.store.trim(env.owner.tenant, before=before, keep=keep_versions)
 
 
-def _kind_of(chain: str) -> str:
+def _find_kind(chain: str) -> str:
     parts = chain.split(":", 3)
     return parts[2] if len(parts) > 2 else "session"
 

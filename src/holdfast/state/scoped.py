@@ -85,7 +85,11 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         row = await self.show(key, await self.read_row(key))
         if row is None:
             return default
-        return row.data["value"] if schema is None else await self._typed(row, as_schema(schema))
+        return (
+            row.data["value"]
+            if schema is None
+            else await self._convert_value(row, as_schema(schema))
+        )
 
     async def entry(self, key: str) -> StateEntry | None:
         """Return a value with its version and labels, `None` if there is none."""
@@ -251,7 +255,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         first = 0
         for attempt in range(retries + 1):
             row = await self.read_row(key)
-            made = function(await self._value_of(key, row, default, schema))
+            made = function(await self._read_value(key, row, default, schema))
             if inspect.isawaitable(made):
                 made = await made
             wanted = await writing.prepare(
@@ -266,7 +270,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
                 )
             except StateConflict as error:
                 first = first or version
-                found = writing.found_in(error)
+                found = writing.find_found_version(error)
                 await writing.tell_hooks(self, key, version, found, "ask-again", wanted.value)
             wait = min(_FIRST_WAIT_S * 2 ** min(attempt, 10), _LONGEST_WAIT_S)
             await asyncio.sleep(random.uniform(0, wait))
@@ -297,7 +301,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _value_of(
+    async def _read_value(
         self,
         key: str,
         row: StateRow | None,
@@ -308,10 +312,12 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         if shown is None:
             return default
         return (
-            shown.data["value"] if schema is None else await self._typed(shown, as_schema(schema))
+            shown.data["value"]
+            if schema is None
+            else await self._convert_value(shown, as_schema(schema))
         )
 
-    async def _typed(self, row: StateRow, schema: StateSchema[T]) -> T:
+    async def _convert_value(self, row: StateRow, schema: StateSchema[T]) -> T:
         """Return a value as a type; an old one goes through the migrations."""
         address = self.address(row.key[len(self.bound.prefix) :])
         if row.schema and row.schema != schema.name:

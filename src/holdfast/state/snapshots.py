@@ -72,7 +72,7 @@ async def restore_snapshot(place: StatePlace, to: StateSnapshot | int) -> int:
     for _ in range(MOST_RETRIES):
         facts = []
         for key, row in (await env.store.at(bound)).items():
-            fact = await _step_back(place, key, row, wanted.get(key))
+            fact = await _revert_row(place, key, row, wanted.get(key))
             if fact is not None:
                 facts.append(fact)
         if not facts:
@@ -85,7 +85,7 @@ async def restore_snapshot(place: StatePlace, to: StateSnapshot | int) -> int:
     raise StateConflict(address=str(bound), expected=snapshot.position, found=0)
 
 
-async def _step_back(
+async def _revert_row(
     place: StatePlace, key: str, row: StateRow, then: StateEntry | None
 ) -> StateChanged | None:
     """Return the change that leads a key back, `None` if it is there already."""

@@ -21,6 +21,7 @@ from holdfast.journal import (
     NO_ORIGIN,
     Condition,
     Event,
+    HeldSession,
     Journal,
     Origin,
     Payload,
@@ -124,6 +125,11 @@ class StateRecorder(Protocol):
         """The session that it holds."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """The epoch under which it holds it."""
+        ...
+
     async def append(
         self, *payloads: Payload, agent_path: str = "", is_synced: bool = False
     ) -> tuple[Event, ...]:
@@ -154,6 +160,7 @@ class StateStore(Protocol):
 
         Raises:
             StateConflict: a change does not bring the next version of its key.
+            LeaseLost: it is written for a run that has lost its session.
             NotFound: the scope is a session, or a run of one, that does not exist.
         """
         ...
@@ -199,7 +206,8 @@ class StateStore(Protocol):
 class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
     """State as facts of a journal, in whatever store that is kept.
 
-    With a recorder, what belongs to its session is written under the lease that it holds.
+    With a recorder, what belongs to its session is written under the lease that it holds, and
+    what belongs to others only as long as it holds it.
     """
 
     journal: Journal
@@ -237,14 +245,17 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
         chain, recorder = scope.chain, self.recorder
         if recorder is not None and recorder.session_id == chain:
             return await recorder.append(*facts, agent_path=origin.agent_path)
+        held = None if recorder is None else HeldSession(recorder.session_id, recorder.epoch)
         try:
-            return await self.journal.append(chain, facts, origin=origin)
+            return await self.journal.append(chain, facts, origin=origin, held=held)
         except NotFound:
             if not scope.is_own_chain:
                 raise
         with contextlib.suppress(AlreadyExists):
-            return await self.journal.append(chain, facts, origin=origin, must_be_new=True)
-        return await self.journal.append(chain, facts, origin=origin)
+            return await self.journal.append(
+                chain, facts, origin=origin, must_be_new=True, held=held
+            )
+        return await self.journal.append(chain, facts, origin=origin, held=held)
 
     async def history(self, scope: StateScope, key: str, *, before: int, limit: int) -> Events:
         """Follow the links from the present value back; see `StateStore.history`."""

@@ -134,7 +134,7 @@ async def write(
     except NotFound as error:
         raise NotFound(kind=bound.kind, value=bound.id) from error
     except StateConflict as error:
-        raise conflict(place, key, fact.version - 1, found_in(error)) from error
+        raise conflict(place, key, fact.version - 1, find_found_version(error)) from error
     event = events[-1]
     if bound.is_own_chain:
         is_there = not (wanted.is_deleted or fact.expires_at)
@@ -350,7 +350,7 @@ def note(
     )
 
 
-def found_in(error: StateConflict) -> int:
+def find_found_version(error: StateConflict) -> int:
     """Return the version at which a key was found."""
     found = error.context["found"]
     assert isinstance(found, int)

@@ -12,6 +12,7 @@ from holdfast.journal import (
     GENESIS,
     SYSTEM_SESSION,
     AppendRequest,
+    HeldSession,
     hash_chain,
     make_header,
     verify,
@@ -110,6 +111,32 @@ class AppendConformance(StoreSetting):
             third = await at.journal.append("s1", [Note()])
             fourth = await at.journal.append("s1", [Mark()])
             assert [event.epoch for event in (*first, *second, *third, *fourth)] == [1, 2, 2, 2]
+
+    async def test_a_writer_that_lost_its_session_is_refused_in_other_chains(
+        self, tmp_path: Path
+    ) -> None:
+        """`held` is compared in the transaction, also for a chain that would be new."""
+        async with self.opened(tmp_path) as at:
+            await begin(at.store, at.clock)
+            await begin(at.store, at.clock, "s2")
+            first = await at.store.acquire("s1", "one", 10)
+            assert first is not None
+            held = HeldSession("s1", first.epoch)
+            await at.journal.append("s2", [Note(text="mine")], held=held)
+            await at.store.release("s1", first.epoch)
+            second = await at.store.acquire("s1", "two", 10)
+            assert second is not None
+            before = await at.journal.read_last_seq()
+            for name, is_new in (("s2", False), ("s3", True)):
+                with expect_refusal(LeaseLost):
+                    await at.journal.append(
+                        name, [Note(text="late")], held=held, must_be_new=is_new
+                    )
+            with expect_refusal(LeaseLost):
+                await at.journal.append("s2", [Note(text="never")], held=HeldSession("unknown", 1))
+            assert await at.journal.read_last_seq() == before
+            now = HeldSession("s1", second.epoch)
+            await at.journal.append("s2", [Note(text="next")], held=now)
 
     async def test_a_new_session_with_an_epoch_leaves_nothing(self, tmp_path: Path) -> None:
         """A session that no caller has leased has no epoch to write under."""

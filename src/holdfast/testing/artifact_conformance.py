@@ -32,8 +32,8 @@ from holdfast.artifacts import (
     BlobStore,
     FileLocks,
     KeyRing,
-    blob_key,
     collect,
+    make_blob_key,
     rekey,
     verify,
 )
@@ -47,7 +47,7 @@ LARGE = 9 * 1024 * 1024
 
 def key_of(content: bytes, tenant: str = TENANT) -> str:
     """Return the key of a content."""
-    return blob_key(tenant, hashlib.sha256(content).hexdigest())
+    return make_blob_key(tenant, hashlib.sha256(content).hexdigest())
 
 
 def make_bytes(size: int, seed: int = 0) -> bytes:

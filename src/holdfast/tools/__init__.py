@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.tools.artifacts import LABELS_KEY as LABELS_KEY
     from holdfast.tools.artifacts import RunArtifacts as RunArtifacts
     from holdfast.tools.artifacts import load_kept_output as load_kept_output
-    from holdfast.tools.artifacts import redacted_text as redacted_text
+    from holdfast.tools.artifacts import redact_text as redact_text
     from holdfast.tools.base_tool import BaseTool as BaseTool
     from holdfast.tools.builtin import GRANTS_KEY as GRANTS_KEY
     from holdfast.tools.builtin import SearchHit as SearchHit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.tools.bundles import register_bundles as register_bundles
     from holdfast.tools.calls import Call as Call
     from holdfast.tools.child_limits import ChildLimits as ChildLimits
-    from holdfast.tools.child_limits import without_end as without_end
+    from holdfast.tools.child_limits import give_no_limit as give_no_limit
     from holdfast.tools.command_runner import UnconfinedRunner as UnconfinedRunner
     from holdfast.tools.context import ToolContext as ToolContext
     from holdfast.tools.definition import Tool as Tool
@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from holdfast.tools.services import NoCommands as NoCommands
     from holdfast.tools.services import NoNestedCalls as NoNestedCalls
     from holdfast.tools.services import OpensReader as OpensReader
+    from holdfast.tools.services import Option as Option
     from holdfast.tools.services import Program as Program
     from holdfast.tools.services import ProgressSink as ProgressSink
     from holdfast.tools.services import ProgressUpdate as ProgressUpdate
@@ -158,12 +159,12 @@ else:
         __name__,
         {
             "approval_broker": "ApprovalAnswer ApprovalRequest Approver AutoConfirm NoApprover",
-            "artifacts": "LABELS_KEY RunArtifacts load_kept_output redacted_text",
+            "artifacts": "LABELS_KEY RunArtifacts load_kept_output redact_text",
             "builtin": "GRANTS_KEY SearchHit SearchProvider SearxngSearch builtin_tools restore_grants",
             "builtin.search": "make_codesearch_tool make_searxng_tools make_websearch_tool",
             "bundles": "LocalToolManager read_manifest register_bundles",
             "calls": "Call",
-            "child_limits": "ChildLimits without_end",
+            "child_limits": "ChildLimits give_no_limit",
             "command_runner": "UnconfinedRunner",
             "context": "ToolContext",
             "definition": "Tool ToolOptions tool",
@@ -200,7 +201,7 @@ else:
             "schema": "Signature",
             "services": """Cancellation ClosedNetwork HttpRequest MemoryArtifacts NoCommands NoNestedCalls ignore_progress refuse_processes
                 ToolArtifacts Attendant Command CommandResult CommandRunner HttpClient NestedCalls
-                NoAttendant OpensReader Program ProgressSink ProgressUpdate Question
+                NoAttendant OpensReader Option Program ProgressSink ProgressUpdate Question
             """,
             "state_access": "GateStateAccess",
             "target": "Target make_command_target make_host_target make_path_target make_paths_target make_text_target",

@@ -16,7 +16,7 @@ from holdfast.journal import Journal
 from holdfast.state import NO_TAINT, Taint
 from holdfast.tools.events import ToolOutputKept
 from holdfast.tools.labels import LABELS
-from holdfast.tools.recording import Recorder
+from holdfast.tools.recording import LeasedRecorder
 
 if TYPE_CHECKING:
     from holdfast.artifacts import Artifact, ArtifactScope, ArtifactStore
@@ -28,7 +28,7 @@ LABELS_KEY = "holdfast.labels"
 
 
 @functools.cache
-def _former_handle() -> re.Pattern[str]:
+def _compile_former_handle() -> re.Pattern[str]:
     return re.compile(r"out_(\d{1,18})_([0-9a-f]{16})")
 
 
@@ -51,7 +51,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
     opened: OpensStore
     make_actor: Callable[[], ArtifactActor]
     """Says in whose name they are used; made with the first use, which most runs never see."""
-    recorder: Recorder
+    recorder: LeasedRecorder
     journal: Journal
     taint: Taint = NO_TAINT
     call_id: str = ""
@@ -69,7 +69,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
         from holdfast.artifacts import ArtifactOptions  # noqa: PLC0415 - with the first save
 
         if isinstance(data, bytes) and self.journal.redactor is not None:
-            data = redacted_text(data, self.journal.redactor)
+            data = redact_text(data, self.journal.redactor)
         seen = ",".join(sorted(self.taint.seen))
         options = ArtifactOptions(
             media_type=media_type,
@@ -83,7 +83,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
 
     async def load(self, handle: str) -> bytes:
         """Return what was saved, or raise NotFound."""
-        if _former_handle().fullmatch(handle):
+        if _compile_former_handle().fullmatch(handle):
             return await load_kept_output(self.journal, self.make_actor().session_id, handle)
         store = await self._store()
         self._note_labels(await store.get(handle))
@@ -91,7 +91,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
 
     async def stream(self, handle: str) -> AsyncGenerator[bytes, None]:
         """Yield what was saved, or raise NotFound."""
-        if _former_handle().fullmatch(handle):
+        if _compile_former_handle().fullmatch(handle):
             yield await self.load(handle)
             return
         store = await self._store()
@@ -121,7 +121,7 @@ class RunArtifacts(msgspec.Struct, frozen=True, eq=False):
         return (await self.opened()).act_for(actor, self.recorder)
 
 
-def redacted_text(data: bytes, redactor: Redactor) -> bytes:
+def redact_text(data: bytes, redactor: Redactor) -> bytes:
     """Return text without the secrets that a redactor finds; what is no text stays as it is."""
     try:
         text = data.decode()
@@ -137,7 +137,7 @@ async def load_kept_output(journal: Journal, session_id: str, handle: str) -> by
     Raises:
         NotFound: there is no such handle, or its content was removed.
     """
-    named = _former_handle().fullmatch(handle)
+    named = _compile_former_handle().fullmatch(handle)
     if named is not None:
         for event in await journal.store.read(session_id, seqs=[int(named[1])]):
             fact = event.decode() if event.kind == ToolOutputKept.kind else None

@@ -10,7 +10,7 @@ from holdfast.policy import OnAsk, Share
 from holdfast.tools.approval_broker import Approver
 
 
-def without_end() -> float | None:
+def give_no_limit() -> float | None:
     """No limit of time."""
     return None
 
@@ -23,7 +23,7 @@ class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     shares: tuple[Share, ...] = ()
-    seconds_left: Callable[[], float | None] = without_end
+    seconds_left: Callable[[], float | None] = give_no_limit
     on_ask: OnAsk = "deny"
     approver: Approver | None = None
     skill_names: tuple[str, ...] | None = None

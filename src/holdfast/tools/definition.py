@@ -124,7 +124,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True, weakr
             description = name.replace("_", " ")
             warnings.warn(
                 f"The tool {name!r} has no docstring: a model knows it by its name alone.",
-                stacklevel=_depth_of_caller(),
+                stacklevel=_count_caller_depth(),
             )
         target = options.get("target", NO_TARGET)
         if isinstance(target, str):
@@ -370,7 +370,7 @@ def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-def _depth_of_caller() -> int:
+def _count_caller_depth() -> int:
     """How far above the function that warns the code stands that defines the tool."""
     frame, depth = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:

@@ -96,7 +96,7 @@ def is_git_looking(parsed: ParsedCommand) -> bool:
     )
 
 
-def git_places(parsed: ParsedCommand, directory: str) -> list[str] | None:
+def find_git_places(parsed: ParsedCommand, directory: str) -> list[str] | None:
     """Return the directories in which git may run in a line; `None` if there are too many."""
     places = [directory]
     for one in parsed.commands():
@@ -165,14 +165,16 @@ def harden_git(
 
     `names` are the settings of the repositories that it may meet, as `LIST_SETTINGS` tells them.
     """
-    variables = tuple(git_environment(names, is_looking=is_looking).items())
+    variables = tuple(make_git_environment(names, is_looking=is_looking).items())
     return tuple(
         replace(pipeline, commands=tuple(_harden(one, variables) for one in pipeline.commands))
         for pipeline in parsed.pipelines
     )
 
 
-def git_environment(names: Iterable[str] = (), *, is_looking: bool = True) -> Mapping[str, str]:
+def make_git_environment(
+    names: Iterable[str] = (), *, is_looking: bool = True
+) -> Mapping[str, str]:
     """The variables under which git runs no program of a repository with these settings."""
     settings = dict(_SETTINGS)
     for name in names:
@@ -207,16 +209,16 @@ def _harden(command: SimpleCommand, variables: tuple[tuple[str, str], ...]) -> S
         at = _find_subcommand(argv)
         head, subcommand, rest = argv[: at + 1], argv[at : at + 1], argv[at + 1 :]
         if subcommand and subcommand[0] in _SHOWS_DIFFS:
-            submodules = _unsubmoduled(subcommand[0])
+            submodules = _forbid_submodules(subcommand[0])
             argv = (*head, "--no-ext-diff", "--no-textconv", *submodules, *rest)
         elif subcommand == ("status",):
             argv = (*head, "--ignore-submodules=all", *rest)
     return replace(command, argv=argv, assignments=(*command.assignments, *variables))
 
 
-def _unsubmoduled(subcommand: str) -> tuple[str, ...]:
+def _forbid_submodules(subcommand: str) -> tuple[str, ...]:
     return ("--ignore-submodules=all",) if subcommand == "diff" else ()
 
 
-__all__ = ["LIST_SETTINGS", "git_environment", "git_places", "harden_git", "has_git"]
+__all__ = ["LIST_SETTINGS", "make_git_environment", "find_git_places", "harden_git", "has_git"]
 __all__ += ["is_git", "is_git_looking", "is_starting_nothing", "list_script_places", "mentions_git"]

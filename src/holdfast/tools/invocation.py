@@ -170,7 +170,7 @@ def check_result(result: ToolResult, tool: str) -> ToolResult:
     if not isinstance(output, str) or not isinstance(title, str):
         raise ToolError(tool=tool, detail="its result has an output or a title that is no text")
     if not (output.isascii() and title.isascii()):
-        sound = _without_surrogates(output), _without_surrogates(title)
+        sound = _drop_surrogates(output), _drop_surrogates(title)
         result = msgspec.structs.replace(result, output=sound[0], title=sound[1])
     if len(title) > _LONGEST_TITLE:
         result = msgspec.structs.replace(result, title=result.title[:_LONGEST_TITLE])
@@ -238,7 +238,7 @@ async def _save_file(file: FilePart, number: int, context: ToolContext) -> str:
 
 def clip(text: str, limit: int) -> str:
     """Return text that can be stored, with head and tail of one that is too long."""
-    return _without_surrogates(text if len(text) <= limit else _cut_middle(text, limit, ""))
+    return _drop_surrogates(text if len(text) <= limit else _cut_middle(text, limit, ""))
 
 
 def _collect_metadata(metadata: object, tool: str) -> dict[str, object]:
@@ -264,7 +264,7 @@ def _cut_middle(text: str, limit: int, where: str) -> str:
     return f"{head}\n\n[... {left_out} characters left out{where} ...]\n\n{tail}"
 
 
-def _without_surrogates(text: str) -> str:
+def _drop_surrogates(text: str) -> str:
     """Half characters cannot be stored as UTF-8; the same object comes back if there are none."""
     try:
         text.encode()

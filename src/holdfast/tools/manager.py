@@ -37,7 +37,7 @@ from holdfast.tools import ledger
 from holdfast.tools.approval_broker import ApprovalBroker
 from holdfast.tools.artifacts import RunArtifacts
 from holdfast.tools.calls import AdmittedCall, Call, Denial, refuse_unsound, render_error_text
-from holdfast.tools.child_limits import without_end
+from holdfast.tools.child_limits import give_no_limit
 from holdfast.tools.context import ToolContext
 from holdfast.tools.definition import Tool
 from holdfast.tools.effects import Intent
@@ -112,7 +112,7 @@ class ToolExecutionManager:
         self.gate = gate or Gate()
         self._context = context
         ends_in = context.child_limits.seconds_left
-        self._ends_in = ends_in if ends_in is not without_end else None
+        self._ends_in = ends_in if ends_in is not give_no_limit else None
         self._agent_path = "/".join(context.agent_path)
         self._recorder = recorder
         self._facts = CallFacts(recorder, self._agent_path)
@@ -226,7 +226,7 @@ class ToolExecutionManager:
                 return await self._halt(passage)
             call = passage.call
             may_be_known = self.hooks is not None or tool.cacheable
-            if may_be_known and (known := self._without_running(call, tool)) is not None:
+            if may_be_known and (known := self._answer_without_running(call, tool)) is not None:
                 return await self._finish(call, known, *passage.facts)
             context = self._call_context(call, passage)
             if self._spend is not None or tool.effect != "read" or passage.facts:
@@ -277,7 +277,7 @@ class ToolExecutionManager:
         )
         return (against,)
 
-    def _without_running(self, call: Call, tool: Tool) -> ToolPart | None:
+    def _answer_without_running(self, call: Call, tool: Tool) -> ToolPart | None:
         """Return the result that a hook has given, or that an equal call of the run had."""
         if self.hooks is not None and (given := self.hooks.substitute(call)) is not None:
             return self._make_completed(call, tool, given, None)
@@ -436,7 +436,7 @@ class ToolExecutionManager:
 
     def _check_lease(self, error: HoldfastError) -> None:
         """Let a call that was stopped by the loss of the session have no result."""
-        if isinstance(error, LeaseLost) and not self._context.still_mine():
+        if isinstance(error, LeaseLost) and not self._context.is_still_mine():
             raise NotRecorded(error) from error
 
     async def _check_machine(self, call: Call, tool: Tool, error: HoldfastError) -> None:

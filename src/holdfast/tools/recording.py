@@ -27,6 +27,20 @@ class Recorder(Protocol):
         ...
 
 
+class LeasedRecorder(Recorder, Protocol):
+    """One that says which session it holds, and under which epoch (the fencing token)."""
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its lease."""
+        ...
+
+
 class NotRecorded(Exception):
     """The journal refused a fact: that is the run's trouble, never the tool's result."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound, UsageError
+from holdfast.hooks import select_points
 from holdfast.messages import ToolSpec
 from holdfast.tools.definition import Tool
 from holdfast.tools.dependencies import Need
@@ -101,17 +102,19 @@ class ToolRegistry:
         kept = {key: tool for key, tool in versions.items() if version and key != version}
         self._set(_make_key(plain), kept)
 
-    def load_entry_points(self, group: str = ENTRY_POINT_GROUP) -> tuple[Tool, ...]:
+    def load_entry_points(
+        self, group: str = ENTRY_POINT_GROUP, *, packages: Collection[str] | None = None
+    ) -> tuple[Tool, ...]:
         """Import and register the tools that installed packages offer; only when asked.
 
-        An entry point names a Tool, or an iterable of tools.
+        An entry point names a Tool, or an iterable of tools. With `packages`, only theirs.
 
         Raises:
             UsageError: an entry point holds something else, or cannot be loaded.
             AlreadyExists: a name is taken; the tools before it stay registered.
         """
         loaded: list[Tool] = []
-        points = importlib.metadata.entry_points(group=group)
+        points = select_points(importlib.metadata.entry_points(group=group), packages)
         for point in sorted(points, key=lambda one: (one.name, one.value)):
             try:
                 value: object = point.load()

@@ -67,7 +67,7 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
                 output_bytes=command.max_output_bytes,
             )
         else:
-            runner, pipelines = await self._without_git_programs(command, parsed)
+            runner, pipelines = await self._drop_git_programs(command, parsed)
             result = await runner.run(
                 pipelines,
                 directory=command.directory,
@@ -84,10 +84,10 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
             return {}
         names: set[str] = set()
         for place in git.list_script_places(command.text, command.directory):
-            names.update(await self._git_settings(place))
-        return git.git_environment(sorted(names), is_looking=False)
+            names.update(await self._make_git_settings(place))
+        return git.make_git_environment(sorted(names), is_looking=False)
 
-    async def _without_git_programs(
+    async def _drop_git_programs(
         self, command: Command, parsed: ParsedCommand
     ) -> tuple[SandboxRunner, Sequence[PipelineLike]]:
         """Keep git from running what repositories name, unless a person approved the line.
@@ -100,27 +100,27 @@ class SandboxedCommands(msgspec.Struct, frozen=True, eq=False):
             not git.has_git(parsed) and git.is_starting_nothing(parsed)
         ):
             return self.runner, parsed.pipelines
-        places = git.git_places(parsed, command.directory)
+        places = git.find_git_places(parsed, command.directory)
         if places is None:
             because = "it changes directories too often to say which repositories git would meet"
             raise PermissionDenied(permission="command", target=command.text[:200], because=because)
         is_looking = git.is_git_looking(parsed)
-        runner = self._looking_runner() if is_looking else self.runner
+        runner = self._open_looking_runner() if is_looking else self.runner
         names: set[str] = set()
         for place in places:
-            names.update(await self._git_settings(place))
+            names.update(await self._make_git_settings(place))
         return runner, git.harden_git(parsed, sorted(names), is_looking=is_looking)
 
-    def _looking_runner(self) -> SandboxRunner:
+    def _open_looking_runner(self) -> SandboxRunner:
         is_writing = can_write_workspace(self.runner.profile) and self.runner.profile != "full"
         return self.runner.open_beside("read-only") if is_writing else self.runner
 
-    async def _git_settings(self, place: str) -> list[str]:
-        from holdfast.tools.git_commands import LIST_SETTINGS, git_environment  # noqa: PLC0415
+    async def _make_git_settings(self, place: str) -> list[str]:
+        from holdfast.tools.git_commands import LIST_SETTINGS, make_git_environment  # noqa: PLC0415
 
         # A directory that the line makes has no settings yet: env says so, and lists nothing.
-        listed = await self._looking_runner().run_program(
-            ("env", "-C", place, *LIST_SETTINGS), b"", environment=git_environment()
+        listed = await self._open_looking_runner().run_program(
+            ("env", "-C", place, *LIST_SETTINGS), b"", environment=make_git_environment()
         )
         return [name for name in listed.stdout.split("\0") if name]
 

@@ -215,10 +215,10 @@ def _make_adapter(fields: dict[str, object], name: str) -> TypeAdapter[dict[str,
         )
         return TypeAdapter(arguments)
     except (PydanticUserError, TypeError) as error:
-        raise _without_form(name, fields, error) from error
+        raise _explain_missing_form(name, fields, error) from error
 
 
-def _without_form(name: str, hints: Mapping[str, object], error: Exception) -> UsageError:
+def _explain_missing_form(name: str, hints: Mapping[str, object], error: Exception) -> UsageError:
     """Return the error about a type with no JSON form; it names the first that has none."""
     for parameter, hint in hints.items():
         try:
@@ -262,7 +262,7 @@ def _describe_parameters(
     try:
         schema = _make_plain_schema(adapter, "validation")
     except PydanticUserError as error:
-        raise _without_form(name, fields, error) from error
+        raise _explain_missing_form(name, fields, error) from error
     schema.setdefault("properties", {})
     for parameter, default in defaults.items():
         try:
@@ -286,4 +286,4 @@ def _describe_output(hint: Any, name: str) -> JsonObject:  # noqa: ANN401 - a ty
         try:
             return _strip_titles(msgspec.json.schema(hint))
         except TypeError:
-            raise _without_form(name, {"return": hint}, error) from error
+            raise _explain_missing_form(name, {"return": hint}, error) from error

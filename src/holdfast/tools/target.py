@@ -59,16 +59,22 @@ def make_command_target(argument: str) -> Target:
 
 
 def make_host_target(argument: str) -> Target:
-    """The host of a URL argument."""
+    """The host of a URL argument, with its port where that is not 443."""
 
     def resolve(arguments: Mapping[str, Any], _workspace: Workspace) -> Sequence[str]:
         from yarl import URL  # noqa: PLC0415 - 20 ms
 
+        from holdfast.policy import join_port  # noqa: PLC0415 - as above
+
         try:
             # The same parser as the client's, so that both see the same host.
-            return (URL(str(arguments.get(argument, ""))).host or "",)
+            url = URL(str(arguments.get(argument, "")))
+            host, port = url.host or "", url.port
         except ValueError:
             return ("",)
+        if not host or port in (None, 443):
+            return (host,)
+        return (join_port(host, port),)
 
     return Target(kind="host", resolve=resolve)
 

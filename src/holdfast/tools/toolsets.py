@@ -52,19 +52,20 @@ def toolset(name: str) -> tuple[Tool, ...]:
 
         near = difflib.get_close_matches(str(name), TOOLSETS, n=1)
         raise NotFound(kind="toolset", value=name, nearest=near[0] if near else "")
-    tools = _tools()
+    tools = _load_tools()
     return tuple(tools.get(one) for one in names)
 
 
 def stands_for_builtin(tool: Tool) -> bool:
     """Say whether a tool came out of a toolset, and so stands for the built-in one."""
     return (
-        any(tool.name in names for names in TOOLSETS.values()) and _tools().find(tool.name) is tool
+        any(tool.name in names for names in TOOLSETS.values())
+        and _load_tools().find(tool.name) is tool
     )
 
 
 @functools.cache
-def _tools() -> ToolRegistry:
+def _load_tools() -> ToolRegistry:
     """One registry for all sets, so that the same tool is the same object in each."""
     known = builtin_tools()
     names = {name for names in TOOLSETS.values() for name in names} - known.names()

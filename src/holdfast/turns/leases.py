@@ -158,7 +158,7 @@ class LeaseKeeper:
             if held is not None and held.epoch == lease.epoch:
                 del self._held[lease.session_id]
 
-    def still_holds(self, lease: Lease) -> bool:
+    def does_still_hold(self, lease: Lease) -> bool:
         """Say whether nobody else can have the lease now; safe from any thread.
 
         Until its time is over that is known without asking. After that (this process was
@@ -172,7 +172,7 @@ class LeaseKeeper:
                 return True
         self._renew()
         with self._guard:
-            return self._epoch_of(lease.session_id) == lease.epoch
+            return self._find_epoch(lease.session_id) == lease.epoch
 
     async def show_presence(self) -> None:
         """Let other processes know that this one lives, from now until `close`."""
@@ -197,7 +197,7 @@ class LeaseKeeper:
                 held = {session_id: held.epoch for session_id, held in self._held.items()}
                 self._journal.store.renew(held, self.owner, 0.0)
 
-    def _epoch_of(self, session_id: str) -> int:
+    def _find_epoch(self, session_id: str) -> int:
         held = self._held.get(session_id)
         return _NO_EPOCH if held is None else held.epoch
 

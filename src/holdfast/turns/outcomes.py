@@ -31,13 +31,13 @@ def is_machine_fault(error: BaseException) -> bool:
         isinstance(one, StorageError)
         or (isinstance(one, OSError) and one.errno in _MACHINE)
         or _is_exhausted(one)
-        for one in _causes(error)
+        for one in _walk_causes(error)
     )
 
 
 def is_exhaustion(error: BaseException) -> bool:
     """Say whether this process has run out of descriptors, memory or threads."""
-    return any(_is_exhausted(one) for one in _causes(error))
+    return any(_is_exhausted(one) for one in _walk_causes(error))
 
 
 def _is_exhausted(error: BaseException) -> bool:
@@ -48,7 +48,7 @@ def _is_exhausted(error: BaseException) -> bool:
     return isinstance(error, MemoryError | RunInterrupted)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and what it was raised from, or while what was handled."""
     # What is raised out of a group has the group as its cause, and is in it: a circle.
     seen: set[int] = set()

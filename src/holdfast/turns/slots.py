@@ -90,7 +90,7 @@ class TurnSlots:
 def count_places() -> int:
     """Return for how many turns at once this process may open descriptors and threads."""
     files = _limit("RLIMIT_NOFILE") - _SPARE_FILES - _count_open()
-    threads = _most_threads() - _SPARE_THREADS
+    threads = _compute_most_threads() - _SPARE_THREADS
     return max(_FEWEST, int(min(files / _PER_TURN, threads, 2**31)))
 
 
@@ -115,7 +115,7 @@ def _limit(name: str) -> float:
     return math.inf if found == resource.RLIM_INFINITY else float(found)
 
 
-def _most_threads() -> float:
+def _compute_most_threads() -> float:
     """Return how many threads this process may still start, as far as the system says."""
     most = math.inf
     with contextlib.suppress(OSError, ValueError, IndexError):

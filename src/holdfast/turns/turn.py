@@ -251,13 +251,13 @@ class Turn:
             return True
         return self.enclosing is not None and self.enclosing.has_lost_lease
 
-    def still_mine(self) -> bool:
+    def is_still_mine(self) -> bool:
         """Say whether nobody else can hold the session now: a last look before an effect.
 
         Safe from any thread. It narrows the time in which a process that was stopped may act
         after another one; only a target that checks `epoch`, the fencing token, closes it.
         """
-        if not self._is_overtaken and not self._manager.keeper.still_holds(self.lease):
+        if not self._is_overtaken and not self._manager.keeper.does_still_hold(self.lease):
             self._is_overtaken = True
         return not self.has_lost_lease
 
@@ -295,11 +295,11 @@ class Turn:
         if self._is_stopping:
             task.uncancel()
         if self._is_overtaken and not task.cancelling():
-            raise self._lost()
+            raise self._make_loss()
         # The caller was cancelled as well, or it is the turn around this one that was overtaken.
         raise asyncio.CancelledError
 
-    def _lost(self) -> LeaseLost:
+    def _make_loss(self) -> LeaseLost:
         return LeaseLost(session_id=self.session_id, current="another one", held=self.epoch)
 
     def hear(self) -> None:
@@ -380,7 +380,7 @@ class Turn:
         release: bool = False,
     ) -> tuple[Event, ...]:
         if self._is_overtaken or (self.enclosing is not None and self.has_lost_lease):
-            raise self._lost()
+            raise self._make_loss()
         journal = self._manager.journal
         origin = Origin(
             run_id=self.run.id, agent_path=agent_path, correlation_id=self.correlation_id

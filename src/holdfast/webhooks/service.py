@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, get_args
+from types import MappingProxyType
+from typing import Final, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -65,6 +66,10 @@ _MOST: Final = 100
 _RANDOM = random.SystemRandom()
 
 
+WebhookSink: TypeAlias = Callable[[str, bytes, Mapping[str, str]], Awaitable[None]]
+"""Takes a message: the webhook's address, the JSON, and the headers with its id and signature."""
+
+
 class CreatedWebhook(msgspec.Struct, frozen=True, kw_only=True):
     """A new webhook with the secret that its messages are signed with, shown this once."""
 
@@ -89,8 +94,13 @@ class WebhookService:
         base_dir: Path,
         tenant: str,
         networks: Sequence[str] = (),
+        sinks: Mapping[str, WebhookSink] = MappingProxyType({}),
     ) -> None:
-        """Tell of what happens in this journal; `networks` that are not public may be told too."""
+        """Tell of what happens in this journal; `networks` that are not public may be told too.
+
+        `sinks` take the messages for addresses of their schemes, instead of HTTP.
+        """
+        self._sinks = sinks
         self._journal: Journal = sessions.journal
         self._sessions = sessions
         self._tenant = tenant
@@ -118,7 +128,8 @@ class WebhookService:
             UsageError: the address or a type cannot be meant, or there are too many.
         """
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        if not (is_http or parts.scheme in self._sinks) or "@" in parts.netloc:
             raise UsageError(detail="A webhook needs an http or https address without credentials.")
         unknown = sorted(set(types) - set(get_args(WebhookType)))
         if unknown:
@@ -127,7 +138,8 @@ class WebhookService:
         if len(await self.list_webhooks()) >= _MOST:
             raise UsageError(detail=f"There are {_MOST} webhooks; remove one first.")
         # Refused now rather than with the first message.
-        await self._client(url).check(url)
+        if is_http:
+            await self._make_client(url).check(url)
         webhook_id, secret = make_id("whk"), make_secret(bytes.fromhex(make_random_token(32)))
 
         def keep(kept: _Secrets) -> None:
@@ -197,7 +209,7 @@ class WebhookService:
         again = WebhookRedelivered(message_id=message_id, webhook_id=found.webhook_id, by=by)
         await self._journal.append(SYSTEM_SESSION, [again])
         self._news.set()
-        return await self._delivery(message_id)
+        return await self._find_delivery(message_id)
 
     # --- sending ----------------------------------------------------------------------
 
@@ -249,7 +261,7 @@ class WebhookService:
     async def _take_lead(self) -> bool:
         """Say whether this process is the one that sends."""
         keeper = self._sessions.keeper
-        if self._lead is not None and keeper.still_holds(self._lead):
+        if self._lead is not None and keeper.does_still_hold(self._lead):
             return True
         try:
             self._lead = await keeper.acquire(SYSTEM_SESSION)
@@ -288,7 +300,7 @@ class WebhookService:
             due_s = _LOOK_S  # the process that sends may end
         bound_s = min(max(due_s, 0.05), _LONGEST_WAIT_S)
         tasks = [
-            asyncio.create_task(self._changed_beyond(seen, bound_s)),
+            asyncio.create_task(self._wait_for_change(seen, bound_s)),
             asyncio.create_task(self._news.wait()),
         ]
         try:
@@ -298,7 +310,7 @@ class WebhookService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _changed_beyond(self, seen: int, timeout_s: float) -> None:
+    async def _wait_for_change(self, seen: int, timeout_s: float) -> None:
         """Return when an event is stored that is not one of our own."""
         place = seen
         while await self._journal.store.changed(place, timeout_s):
@@ -320,12 +332,12 @@ class WebhookService:
             facts: list[Payload] = []
             for event in page:
                 if event.kind in _KINDS:
-                    facts += await self._messages_of(event, hooks)
+                    facts += await self._make_messages(event, hooks)
             if facts:
                 await self._journal.append(SYSTEM_SESSION, facts)
             self._read = {one.id: after for one in hooks}
 
-    async def _messages_of(self, event: Event, hooks: Sequence[Webhook]) -> list[WebhookQueued]:
+    async def _make_messages(self, event: Event, hooks: Sequence[Webhook]) -> list[WebhookQueued]:
         found: list[WebhookQueued] = []
         told: list[tuple[WebhookType, JsonObject]] | None = None
         for hook in hooks:
@@ -416,20 +428,23 @@ class WebhookService:
             await self._note(delivery, "dead", error=error)
             return False
         body = msgspec.json.encode(
-            {"type": delivery.type, "timestamp": _iso(delivery.time), "data": delivery.data}
+            {"type": delivery.type, "timestamp": _format_time(delivery.time), "data": delivery.data}
         )
         at = int(self._journal.clock.now())
-        signed = make_headers(secret, delivery.id, at=at, body=body)
+        headers = make_headers(secret, delivery.id, at=at, body=body)
+        sink = self._sinks.get(urlsplit(hook.url).scheme)
+        if sink is not None:
+            return await self._hand_over(sink, delivery, hook.url, body, headers)
         request = HttpRequest(
             url=hook.url,
             method="POST",
-            headers={**signed, **await self._find_trace(delivery)},
+            headers={**headers, **await self._find_trace(delivery)},
             body=body,
             max_bytes=64 * 1024,
             timeout_s=_TIMEOUT_S,
         )
         try:
-            answer = await self._client(hook.url).fetch(request)
+            answer = await self._make_client(hook.url).fetch(request)
         except HoldfastError as error:
             await self._note(delivery, "pending", error=f"{error.code}: {error}"[:500])
             return False
@@ -449,6 +464,25 @@ class WebhookService:
             return {}  # its session was deleted meanwhile
         given = (await request_of(self._journal, run)).traceparent
         return {"traceparent": make_traceparent(run_id, f"run:{run_id}", given=given).format()}
+
+    async def _hand_over(
+        self,
+        sink: WebhookSink,
+        delivery: Delivery,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+    ) -> bool:
+        """Give a message to a plugin; what it raises, or takes too long for, is tried again."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await sink(url, body, headers)
+        except Exception as error:  # noqa: BLE001 - others' code
+            said = f"{type(error).__name__}: {error}"[:500]
+            await self._note(delivery, "pending", error=said)
+            return False
+        await self._note(delivery, "delivered")
+        return True
 
     async def _note(
         self, delivery: Delivery, status: DeliveryStatus, *, http_status: int = 0, error: str = ""
@@ -474,12 +508,12 @@ class WebhookService:
         )
         await self._journal.append(SYSTEM_SESSION, [tried])
 
-    async def _delivery(self, message_id: str) -> Delivery:
+    async def _find_delivery(self, message_id: str) -> Delivery:
         found = await self._journal.row(DELIVERIES, SYSTEM_SESSION, message_id)
         assert found is not None
         return found
 
-    def _client(self, url: str) -> SafeHttpClient:
+    def _make_client(self, url: str) -> SafeHttpClient:
         """Return a client that reaches the host of this address and no other."""
         host = urlsplit(url).hostname or ""
         rules = NetworkRules(
@@ -488,7 +522,7 @@ class WebhookService:
         return SafeHttpClient(rules)
 
 
-def _iso(time: float) -> str:
+def _format_time(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
 
 

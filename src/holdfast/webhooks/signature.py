@@ -32,7 +32,7 @@ def sign(secret: str, message_id: str, *, at: int, body: bytes) -> str:
         UsageError: it is no secret of a webhook.
     """
     signed = f"{message_id}.{at}.".encode() + body
-    digest = hmac.new(_key_of(secret), signed, hashlib.sha256).digest()
+    digest = hmac.new(_read_key(secret), signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
@@ -58,7 +58,7 @@ def make_secret(random: bytes) -> str:
     return PREFIX + base64.b64encode(random).decode()
 
 
-def _key_of(secret: str) -> bytes:
+def _read_key(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError) as error:

@@ -78,3 +78,52 @@ async def test_an_import_that_allows_nothing_is_kept_as_it_was(tmp_path: Path) -
         data = (tmp_path / "export.jsonl").read_bytes()
     async with open_client(tmp_path / "here", tmp_path) as client:
         assert await client.sessions.load(io.BytesIO(data)) == session
+
+
+async def export_parked(place: Path, tmp_path: Path, answer: str) -> bytes:
+    """Leave a run that waits for consent to a write, and answer it there."""
+    work = tmp_path / "work"
+    work.mkdir()
+    async with open_client(place, work) as client:
+        model = ScriptedModel(tool_call("write", file_path="b.txt", content="x"), "done")
+        agent = Agent("worker", permission=ASKING, model=model)
+        parked = await client.runs.execute(agent, "", "go", run_id="job", on_ask="park")
+        assert parked.status == "parked"
+        [waiting] = await client.approvals.list()
+        if answer == "allow":
+            await client.approvals.approve(waiting.id, by="eve")
+        elif answer == "deny":
+            await client.approvals.deny(waiting.id, by="eve", reason="never")
+        await client.sessions.export(parked.session_id, tmp_path / "export.jsonl")
+        return (tmp_path / "export.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("answer", ["allow", "none", "deny"])
+@pytest.mark.parametrize("is_trusted", [False, True])
+async def test_consent_that_was_given_elsewhere_is_none_here(
+    tmp_path: Path, answer: str, is_trusted: bool
+) -> None:
+    data = await export_parked(tmp_path / "there", tmp_path, answer)
+    written = tmp_path / "work" / "b.txt"
+    async with open_client(tmp_path / "here", tmp_path / "work") as client:
+        await client.sessions.load(io.BytesIO(data), trusts_rules=is_trusted)
+        before = await client.approvals.list()
+        assert [one.status for one in before] == (
+            ["open"] if is_trusted and answer == "none" else []
+        )
+        model = ScriptedModel("done", "done")
+        agent = Agent("worker", permission=ASKING, model=model)
+        result = await client.runs.execute(agent, "", "go", run_id="job", on_ask="park")
+        if answer == "deny":
+            assert (result.status, written.exists()) == ("completed", False)
+        elif is_trusted and answer == "allow":
+            assert (result.status, written.exists()) == ("completed", True)
+        else:
+            assert (result.status, written.exists()) == ("parked", False)
+            # Asked anew, it can be answered here.
+            [asked] = await client.approvals.list()
+            assert is_trusted or asked.id not in data.decode()
+            await client.approvals.approve(asked.id, by="ann")
+            result = await client.runs.execute(agent, "", "go", run_id="job", on_ask="park")
+            assert (result.status, written.exists()) == ("completed", True)
+        assert not await client.audit.verify()

@@ -14,9 +14,11 @@ from holdfast.testing import ModelReply, ScriptedModel, tool_call
 
 
 async def test_the_stream_of_a_started_run_ends_with_its_result(tmp_path: Path) -> None:
-    agent = Agent("poet", model=ScriptedModel("Roses are red."))
+    may_answer = asyncio.Event()
+    model = ScriptedModel(ModelReply(text="Roses are red.", hold=may_answer))
     async with AsyncClient(tmp_path) as client:
-        run = await client.runs.start(agent, "", "A poem")
+        run = await client.runs.start(Agent("poet", model=model), "", "A poem")
+        asyncio.get_running_loop().call_soon(may_answer.set)
         items = [item async for item in run.stream()]
     assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Roses are red."
     assert items[-1].response == "Roses are red."

@@ -100,3 +100,23 @@ def test_python_gets_the_same_plan_as_a_text_and_as_a_form(project: Path) -> Non
 def test_a_file_is_read_when_it_is_named(project: Path) -> None:
     result = Agent("reader", model="offline", tools=toolset("files:read")).run_sync("Read main.py")
     assert "    def main():" in result.response
+
+
+def test_a_file_that_may_not_be_read_ends_like_a_denial_and_one_that_is_missing_as_failed(
+    project: Path,
+) -> None:
+    outside = CliRunner().invoke(root, ["run", "--model", "offline", "read /etc/passwd"])
+    assert outside.exit_code == 6
+    assert "Nothing was done" in outside.stderr
+    assert "outside the workspace" in outside.stderr
+    missing = CliRunner().invoke(root, ["run", "--model", "offline", "read nosuch.txt"])
+    assert missing.exit_code == 1, missing.output
+    assert "Nothing was done" in missing.stderr
+    there = CliRunner().invoke(root, ["run", "--model", "offline", "read main.py"])
+    assert there.exit_code == 0, there.output
+
+
+def test_an_error_before_the_first_answer_comes_without_the_notice(project: Path) -> None:
+    ended = CliRunner().invoke(root, ["run", "--agent", "nosuch", "Describe this workspace"])
+    assert ended.exit_code == 2
+    assert "NOT a language model" not in ended.stderr

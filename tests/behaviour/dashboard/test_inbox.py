@@ -71,6 +71,44 @@ async def test_denial_tells_the_reason(world, owner: Visitor) -> None:
     await expect(owner.page.locator("details.call")).to_contain_text("not on a Friday")
 
 
+async def test_what_a_person_writes_outlives_every_refresh(world, owner: Visitor) -> None:
+    page = owner.page
+    await deploy(world.server, "being-refused")
+    await owner.open("/approvals")
+    await expect(page.locator("#live-word")).to_have_text("live")
+    await choose(owner, "being-refused")
+    await page.keyboard.press("d")
+    await page.keyboard.type("a bad")
+    await deploy(world.server, "came-meanwhile")
+    await expect(page.locator("#live-word")).to_contain_text("held")
+    await page.keyboard.type(" day")
+    field = page.locator(".ask", has_text="being-refused").get_by_label("Why not?")
+    await expect(field).to_have_value("a bad day")
+    assert await page.locator(".ask", has_text="came-meanwhile").count() == 0
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".ask", has_text="came-meanwhile")).to_be_visible()
+    await expect(field).to_be_hidden()
+
+
+async def test_keys_never_answer_another_request_than_the_chosen_one(world, owner) -> None:
+    page = owner.page
+    first = await deploy(world.server, "answered-by-another")
+    second = await deploy(world.server, "left-alone")
+    await owner.open("/approvals")
+    await expect(page.locator("#live-word")).to_have_text("live")
+    await choose(owner, "answered-by-another")
+    _, found = await world.server.ask("GET", "/v1/approvals")
+    [asked] = [one for one in found["items"] if one["run_id"] == first["run_id"]]
+    told = await world.server.ask("POST", f"/v1/approvals/{asked['id']}/deny", {"by": "bo"})
+    assert told[0] in (200, 204), told
+    await expect(page.locator(".ask", has_text="answered-by-another")).to_have_count(0)
+    await page.keyboard.press("a")
+    await page.keyboard.press("j")
+    await expect(page.locator(".ask.chosen")).to_have_count(1)
+    _, run = await world.server.ask("GET", f"/v1/runs/{second['run_id']}")
+    assert run["status"] == "parked"
+
+
 async def test_edited_arguments_are_what_happens(world, owner: Visitor) -> None:
     run = await deploy(world.server, "to-edit")
     await owner.open("/approvals")

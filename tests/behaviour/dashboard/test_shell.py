@@ -10,6 +10,8 @@ from demo import ask_agent
 from playwright.async_api import Browser, expect
 from playwright.async_api import Error as PlaywrightError
 
+from holdfast.observability import make_trace_id
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -106,6 +108,13 @@ async def test_runs_are_filtered_in_the_address(owner: Visitor) -> None:
     await owner.open("/runs?q=nothing-like-this")
     assert "No run fits" in await owner.text()
     assert await owner.open("/runs?status=nonsense") == 400
+
+
+async def test_run_is_found_by_its_trace_id(world, owner: Visitor) -> None:
+    await owner.open(f"/runs?q={make_trace_id(world.kept['run']).hex()}")
+    assert owner.page.url.endswith(f"/runs/{world.kept['run']}")
+    await owner.open(f"/runs?q={'0' * 32}")
+    assert "No run fits" in await owner.text()
 
 
 async def test_list_of_runs_follows_what_happens(world, owner: Visitor) -> None:

@@ -7,8 +7,44 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver import Context, Elicit, Image, MCPServer, Resolve
+from pydantic import BaseModel, Field
+
+
+class Order(BaseModel):
+    """What a person is asked for."""
+
+    size: int = Field(ge=1, le=9)
+    colour: str = "green"
+
+
+def ask_order() -> Elicit[Order]:
+    """Ask in the middle of a call."""
+    return Elicit("What shall it be?", Order)
+
+
+def add_beyond_tools(server: MCPServer) -> None:
+    """Add resources, a prompt, and a tool that asks a person."""
+
+    @server.tool()
+    def order(wanted: Annotated[Order, Resolve(ask_order)]) -> str:
+        """Order what a person wants."""
+        return f"{wanted.size} in {wanted.colour}"
+
+    @server.resource("notes://today")
+    def today() -> str:
+        return "water the plants\u202e"
+
+    @server.resource("notes://{day}")
+    def day(day: str) -> str:
+        return f"nothing on {day}"
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        """Greet a person."""
+        return f"Say hello to {name}."
 
 
 def make_server(flavour: str = "") -> MCPServer:
@@ -59,6 +95,7 @@ def make_server(flavour: str = "") -> MCPServer:
         """Return what a terminal would obey."""
         return "a\x1b[31mred\x1b[0m\u202eevil\U000e0041b"
 
+    add_beyond_tools(server)
     return server
 
 

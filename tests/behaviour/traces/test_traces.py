@@ -6,13 +6,22 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from aiohttp import web
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 
 from holdfast import AsyncClient
 from holdfast.errors import TraceExportFailed, UsageError
@@ -178,3 +187,61 @@ async def test_trace_is_whole_after_kill_and_resume_in_another_process(
     assert {"invoke_agent fragile", "execute_tool die"} <= set(names)
     moments = [event.name for event in names["invoke_agent fragile"].events]
     assert moments == ["run.started", "run.resumed"]
+
+
+class GrpcReceiver(TraceServiceServicer):  # type: ignore[misc]
+    """OTLP's own service, as its makers generate it."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.metadata: list[dict[str, Any]] = []
+        self.rejects = 0
+        self.server = grpc.server(futures.ThreadPoolExecutor(1))
+        add_TraceServiceServicer_to_server(self, self.server)
+        self.url = f"grpc://127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+
+    def Export(self, request: ExportTraceServiceRequest, context: Any) -> Any:
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        answer = ExportTraceServiceResponse()
+        answer.partial_success.rejected_spans = self.rejects
+        return answer
+
+
+@pytest.fixture
+def over_grpc() -> Iterator[GrpcReceiver]:
+    made = GrpcReceiver()
+    made.server.start()
+    yield made
+    made.server.stop(None).wait(10)
+
+
+async def test_trace_over_grpc_is_the_one_over_http(
+    tmp_path: Path,
+    receiver: Receiver,
+    over_grpc: GrpcReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key=abc")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with open_client(tmp_path, **{"telemetry.otlp_url": over_grpc.url}) as client:
+        result = await client.runs.execute("build", "", QUESTION)
+        await client.runs.trace(result.run_id, receiver.url)
+    assert over_grpc.requests == receiver.requests
+    assert over_grpc.metadata[0]["x-key"] == "abc"
+
+
+async def test_receiver_over_grpc_that_takes_nothing_is_told(
+    tmp_path: Path, over_grpc: GrpcReceiver
+) -> None:
+    async with open_client(tmp_path) as client:
+        result = await client.runs.execute("build", "", QUESTION)
+        over_grpc.rejects = 2
+        with pytest.raises(TraceExportFailed):
+            await client.runs.trace(result.run_id, over_grpc.url)
+        over_grpc.server.stop(None).wait(10)
+        with pytest.raises(TraceExportFailed):
+            await client.runs.trace(result.run_id, over_grpc.url)
+        for wrong in ("grpc://", "grpc://h:99999", "grpc://h/path", "grpc://u:p@h:1"):
+            with pytest.raises(UsageError):
+                await client.runs.trace(result.run_id, wrong)

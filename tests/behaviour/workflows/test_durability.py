@@ -350,7 +350,9 @@ async def test_a_workflow_below_a_parent_has_no_right_that_the_parent_lacks(tmp_
         above = await client.create_session("above")
         lineage = list_below(agent, above)
         under = await client.create_session("under", metadata=lineage.to_metadata())
-        runner = await client._runtime.workflows._runner({"tool:work": done.tool()}, hear_nothing)
+        runner = await client._runtime.workflows._make_runner(
+            {"tool:work": done.tool()}, hear_nothing
+        )
         flow = Workflow("w").step("a", tool="work", args={"name": "x"}, on_error="continue")
         order = WorkflowRequest(definition=flow.definition)
         result = await runner.run(order, under)

@@ -214,4 +214,13 @@ def test_check_warns_of_rules_without_effect(project: Path) -> None:
     ]
     assert "'read'" in found[1]["because"]
     (folder / "clerk.md").write_text("---\ndescription: d\ntools: [read]\n---\nWork.\n")
-    assert "Every rule has an effect." in call("agents", "check", "clerk").output
+    assert "every rule has an effect." in call("agents", "check", "clerk").output
+
+
+def test_check_names_a_file_that_cannot_be_used(project: Path) -> None:
+    folder = project / ".holdfast" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bad.md").write_text("---\npermission: 7\n---\nx\n")
+    ended = call("agents", "check")
+    assert ended.exit_code == 1
+    assert "bad.md:2" in ended.output

@@ -92,13 +92,14 @@ def world() -> World:
     return World()
 
 
-def nothing(*_: Any) -> None:
-    """Hear of no progress."""
+async def call(session: Any) -> Any:
+    """Send a call."""
+    return await session.call_tool("a", {})
 
 
 async def test_everybody_shares_one_session(world: World) -> None:
     connection = world.connection()
-    await asyncio.gather(*(connection.call("a", {}, nothing) for _ in range(5)))
+    await asyncio.gather(*(connection.ask(call) for _ in range(5)))
     assert (world.made, connection.is_connected) == (1, True)
     await connection.aclose()
     await connection.aclose()
@@ -120,7 +121,7 @@ async def test_pause_after_failures_grows_and_is_kept(world: World) -> None:
     assert [pause for _, pause in world.lost] == [1, 2, 4, 8]
     world.clock.advance(60)
     world.refusal = None
-    await connection.call("a", {}, nothing)
+    await connection.ask(call)
     world.refusal = OSError("gone again")
     await connection.aclose()
 
@@ -158,14 +159,14 @@ async def test_lost_session_is_replaced(world: World) -> None:
     await connection.session()
     world.session.fails = Lost("it broke")
     with pytest.raises(Lost):
-        await connection.call("a", {}, nothing)
+        await connection.ask(call)
     assert world.ended == 1
     with pytest.raises(Lost):
-        await connection.call("a", {}, nothing)
+        await connection.ask(call)
     assert [pause for _, pause in world.lost] == [0, 1]
     world.session.fails = None
     world.clock.advance(1)
-    await connection.call("a", {}, nothing)
+    await connection.ask(call)
     assert world.made == 3
     await connection.aclose()
 
@@ -174,7 +175,7 @@ async def test_session_that_several_calls_lose_is_given_up_once(world: World) ->
     connection = world.connection()
     await connection.session()
     world.session.fails, world.session.meeting = Lost("it broke"), asyncio.Barrier(5)
-    calls = [connection.call("a", {}, nothing) for _ in range(5)]
+    calls = [connection.ask(call) for _ in range(5)]
     ended = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(one) for one in ended} == {Lost}
     assert (world.made, world.ended, len(world.lost)) == (1, 1, 1)
@@ -188,7 +189,7 @@ async def test_refusal_in_the_middle_is_told_as_such(world: World) -> None:
     because = PermissionDenied(permission="network", target="x", because="the policies changed")
     connection.opening.refusal = because
     with pytest.raises(PermissionDenied):
-        await connection.call("a", {}, nothing)
+        await connection.ask(call)
     await connection.aclose()
 
 
@@ -208,7 +209,7 @@ async def test_second_silence_in_a_row_makes_a_new_connection(world: World) -> N
     world.session.fails = NoAnswer("nothing")
     for is_kept in (True, False):
         with pytest.raises(NoAnswer):
-            await connection.call("a", {}, nothing)
+            await connection.ask(call)
         assert connection.is_connected is is_kept
     await connection.aclose()
 

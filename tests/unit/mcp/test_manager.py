@@ -58,7 +58,7 @@ def manager(tmp_path: Path) -> McpManager:
 
 
 def offer(manager: McpManager, *names: str, **verdicts: Any) -> None:
-    server = manager._server("far")
+    server = manager._find_server("far")
     listed = [{"name": name, "inputSchema": SCHEMA} for name in names]
     server.offer = read_offer("far", server.endpoint, listed)
     server.verdicts = {name: verdicts.get(name, "accepted") for name in names}
@@ -66,7 +66,7 @@ def offer(manager: McpManager, *names: str, **verdicts: Any) -> None:
 
 def test_layer_follows_what_is_offered(manager: McpManager) -> None:
     layer = ToolRegistry(scope="mcp")
-    server = manager._server("far")
+    server = manager._find_server("far")
     offer(manager, "a", "b")
     manager._register(server, layer)
     first = layer.get("mcp__far__a")
@@ -88,7 +88,7 @@ def test_tool_that_was_there_before_keeps_its_name(manager: McpManager) -> None:
 
     layer = ToolRegistry([mine], scope="built-in").child(scope="mcp")
     offer(manager, "a")
-    manager._register(manager._server("far"), layer)
+    manager._register(manager._find_server("far"), layer)
     assert layer.get("mcp__far__a") is mine
 
 

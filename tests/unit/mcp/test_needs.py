@@ -132,13 +132,15 @@ def test_grants_of_a_project_are_not_those_of_the_user(tmp_path: Path):
     own = endpoint(sandbox="filtered", hosts=["a.test"])
     other = own.find_in("/p/holdfast.toml", is_of_project=True)
     book.grant("one", own, ["b.test"])
-    assert book.hosts_of("one", own) == ("a.test", "b.test")
-    assert book.hosts_of("one", other) == ("a.test",)
+    assert book.list_granted_hosts("one", own) == ("a.test", "b.test")
+    assert book.list_granted_hosts("one", other) == ("a.test",)
     book.revoke("one", other, ["a.test"])
-    assert book.hosts_of("one", other) == ()
-    assert GrantBook(tmp_path).hosts_of("one", own) == ("a.test", "b.test")
+    assert book.list_granted_hosts("one", other) == ()
+    assert GrantBook(tmp_path).list_granted_hosts("one", own) == ("a.test", "b.test")
     book.forget("one")
-    assert book.hosts_of("one", own) == book.hosts_of("one", other) == ("a.test",)
+    assert (
+        book.list_granted_hosts("one", own) == book.list_granted_hosts("one", other) == ("a.test",)
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from memory_setting import STATIC, LetterEmbedder, opened
 
 from holdfast.memory import MemoryManager, MemoryOptions, NoEmbedder
-from holdfast.memory.dialogue import describe_label, without_label
+from holdfast.memory.dialogue import describe_label, drop_label
 
 TALK = (
     "Caroline: Where did you go this summer?",
@@ -26,7 +26,7 @@ TALK = (
     ],
 )
 def test_a_name_before_a_colon_is_a_label(line: str, label: str, rest: str) -> None:
-    assert (describe_label(line), without_label(line)) == (label, rest)
+    assert (describe_label(line), drop_label(line)) == (label, rest)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_name_before_a_colon_is_a_label(line: str, label: str, rest: str) -> N
     ],
 )
 def test_other_beginnings_are_none(line: str) -> None:
-    assert describe_label(line) == "" and without_label(line) == line
+    assert describe_label(line) == "" and drop_label(line) == line
 
 
 async def stored(manager: MemoryManager, *lines: str, session: str = "s") -> list[str]:
@@ -116,7 +116,7 @@ async def test_labels_and_names_are_no_part_of_what_is_embedded() -> None:
         await stored(manager, *TALK)
         await manager.pipeline.settle()
         last = {text for batch in embedder.asked for text in batch}
-        assert {without_label(line) for line in TALK} <= last
+        assert {drop_label(line) for line in TALK} <= last
 
 
 async def test_forgetting_a_line_leaves_the_conversation_whole() -> None:

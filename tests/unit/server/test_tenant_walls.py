@@ -31,8 +31,8 @@ async def call(server: Running, headers: dict[str, str], name: str, **arguments:
     return json.dumps(found)
 
 
-def workspace_of(server: Running, tenant: str) -> Path:
-    return Path(server.app.runtimes.list_open()[0].control.workspace_of(tenant))
+def find_workspace(server: Running, tenant: str) -> Path:
+    return Path(server.app.runtimes.list_open()[0].control.find_workspace(tenant))
 
 
 async def make_neighbours(server: Running) -> tuple[dict[str, str], dict[str, str]]:
@@ -40,14 +40,14 @@ async def make_neighbours(server: Running) -> tuple[dict[str, str], dict[str, st
     one, two = await add_tenant(server, "one"), await add_tenant(server, "two")
     for headers in (one, two):
         assert (await server.ask("GET", "/v1/sessions", headers=headers))[0] == 200
-    (workspace_of(server, "two") / "recipe.txt").write_text(SECRET)
+    (find_workspace(server, "two") / "recipe.txt").write_text(SECRET)
     return one, two
 
 
 async def test_commands_and_file_tools_of_a_tenant_see_no_other_tenant(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         one, two = await make_neighbours(server)
-        target = workspace_of(server, "two") / "recipe.txt"
+        target = find_workspace(server, "two") / "recipe.txt"
         assert SECRET in await call(server, two, "bash", command="cat recipe.txt")
         for place in (target, target.parent, "../two", tmp_path / "tenants", "../../control.db"):
             command = f"cat {place}; test -e {place} && echo $((1000 * 1000))"
@@ -70,7 +70,7 @@ async def test_a_tenant_is_granted_no_directory_of_the_machine(tmp_path: Path) -
         one, _ = await make_neighbours(server)
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
-        for place in (workspace_of(server, "two"), elsewhere, tmp_path / "state"):
+        for place in (find_workspace(server, "two"), elsewhere, tmp_path / "state"):
             told = await call(server, one, "externaldirectory", path=str(place))
             assert "is in reach" not in told, told
 
@@ -78,9 +78,9 @@ async def test_a_tenant_is_granted_no_directory_of_the_machine(tmp_path: Path) -
 async def test_sessions_of_a_tenant_work_in_its_workspace_only(tmp_path: Path) -> None:
     async with running(tmp_path / "state") as server:
         one, _ = await make_neighbours(server)
-        own = workspace_of(server, "one")
-        (own / "link").symlink_to(workspace_of(server, "two"))
-        for place in (workspace_of(server, "two"), own / "link", own.parent, tmp_path, "/etc"):
+        own = find_workspace(server, "one")
+        (own / "link").symlink_to(find_workspace(server, "two"))
+        for place in (find_workspace(server, "two"), own / "link", own.parent, tmp_path, "/etc"):
             body = {"title": "x", "directory": str(place)}
             status, found = await server.ask("POST", "/v1/sessions", body, headers=one)
             assert (status, found["code"]) == (403, "policy.denied"), (place, found)
@@ -95,7 +95,7 @@ async def test_sessions_of_a_tenant_work_in_its_workspace_only(tmp_path: Path) -
         # One that was brought in with another place does not work there.
         status, _ = await server.ask("GET", f"/v1/sessions/{found['id']}/export", headers=one)
         runtime = next(r for r in server.app.runtimes.list_open() if r.tenant == "one")
-        moved = await runtime.sessions.create_session("y", directory=workspace_of(server, "two"))
+        moved = await runtime.sessions.create_session("y", directory=find_workspace(server, "two"))
         asked = {"user_message": "read recipe.txt", "session_id": moved.id}
         status, found = await server.ask("POST", "/v1/runs/wait", asked, headers=one)
         assert status >= 400 or found["status"] == "failed", found
@@ -119,7 +119,7 @@ async def test_instructions_around_the_workspaces_are_none_of_a_tenant(tmp_path:
 async def test_the_operators_commands_do_not_see_tenants_either(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         await make_neighbours(server)
-        target = workspace_of(server, "two") / "recipe.txt"
+        target = find_workspace(server, "two") / "recipe.txt"
         beside = tmp_path.parent / f"{tmp_path.name}-workspaces"
         assert str(beside) in server.app.runtimes.list_open()[0].confinement.hidden
         inside = target.relative_to(tmp_path)

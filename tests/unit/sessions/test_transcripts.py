@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import AsyncClient
 from holdfast.messages import FilePart, GrowingMessages, Message, TextPart
-from holdfast.sessions import MessageReader, SessionManager, compose, messages
+from holdfast.sessions import MessageReader, SessionManager, compose, transcripts
 from holdfast.sessions.events import MessageCreated
-from holdfast.sessions.messages import Transcript, Transcripts
+from holdfast.sessions.transcripts import Transcript, Transcripts
 from holdfast.turns import Outcome, Turn, TurnCompleted
 
 
@@ -260,7 +260,7 @@ async def test_message_that_the_log_holds_twice_is_shown_once(sessions: SessionM
 async def test_only_so_many_are_kept(
     sessions: SessionManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "_MOST_KEPT", 2)
+    monkeypatch.setattr(transcripts, "_MOST_KEPT", 2)
     names = [await _long_session(sessions, 1) for _ in range(3)]
     kept = Transcripts(sessions.journal)
     first = [(await _read(sessions, kept, name))[0] for name in names]

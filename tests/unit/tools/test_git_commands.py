@@ -17,10 +17,10 @@ from holdfast.policy import parse_command
 from holdfast.sandbox import SandboxOptions, SandboxRunner, Workspace
 from holdfast.tools.git_commands import (
     LIST_SETTINGS,
-    git_environment,
-    git_places,
+    find_git_places,
     harden_git,
     is_git_looking,
+    make_git_environment,
 )
 from holdfast.tools.sandboxed_commands import SandboxedCommands
 from holdfast.tools.services import Command
@@ -132,7 +132,7 @@ def test_no_configuration_runs_a_program(case, tmp_path):
     assert plain.mark.exists() is not case.get("is_quiet", False)
 
     held = Prepared(tmp_path / "held", case)
-    names = held.run(LIST_SETTINGS, dict(git_environment())).split("\0")
+    names = held.run(LIST_SETTINGS, dict(make_git_environment())).split("\0")
     parsed = parse_command(case["command"])
     [line] = harden_git(parsed, names, is_looking=is_git_looking(parsed))
     [command] = line.commands
@@ -193,7 +193,7 @@ async def test_a_line_that_a_person_approved_runs_as_it_is(tmp_path):
 
 async def test_too_many_directories_are_not_guessed(commands):
     line = "; ".join(f"cd d{at}" for at in range(8)) + "; git status"
-    assert git_places(parse_command(line), ".") is None
+    assert find_git_places(parse_command(line), ".") is None
     with pytest.raises(PermissionDenied, match="too often"):
         await commands.run(Command(text=line))
 
@@ -211,8 +211,8 @@ def test_git_behind_another_program_gets_the_same_environment():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_no_configuration_runs_a_program_of_git_in_a_script(case, tmp_path):
     held = Prepared(tmp_path, case)
-    names = held.run(LIST_SETTINGS, dict(git_environment())).split("\0")
-    held.run(("bash", "-c", case["command"]), dict(git_environment(names, is_looking=False)))
+    names = held.run(LIST_SETTINGS, dict(make_git_environment())).split("\0")
+    held.run(("bash", "-c", case["command"]), dict(make_git_environment(names, is_looking=False)))
     assert not held.mark.exists()
 
 

@@ -87,7 +87,7 @@ async def test_a_lost_lease_stops_the_work_and_the_run_goes_on_elsewhere(
         async with asyncio.timeout(WAIT_S):
             await handler.was_cancelled.wait()
         assert handler.turns[0].has_lost_lease
-        assert not handler.turns[0].still_mine()
+        assert not handler.turns[0].is_still_mine()
         assert (await queue.get(run.id)).status == "running"
         assert lease.unproved_epoch == handler.turns[0].epoch
     ended = await asyncio.wait_for(running, WAIT_S)
@@ -155,15 +155,15 @@ async def test_a_lease_is_known_to_be_held_until_its_time_is_over(
 ) -> None:
     lease = await keeper.acquire(session.id)
     assert lease is not None
-    assert keeper.still_holds(lease)
+    assert keeper.does_still_hold(lease)
     # Stopped for long, but nobody has come: it is renewed, and still held.
     clock.advance(TTL_S + 1)
-    assert keeper.still_holds(lease)
+    assert keeper.does_still_hold(lease)
     clock.advance(TTL_S - 1)
-    assert keeper.still_holds(lease)
+    assert keeper.does_still_hold(lease)
     await steal(clock, thief, session)
-    assert not keeper.still_holds(lease)
-    assert not keeper.still_holds(lease)
+    assert not keeper.does_still_hold(lease)
+    assert not keeper.does_still_hold(lease)
     thief.close()
 
 
@@ -180,9 +180,9 @@ async def test_a_last_look_before_an_effect_stops_the_turn_that_lost_its_lease(
     async def handler(turn: Turn) -> Outcome:
         if turn.is_resumed:
             return TurnCompleted()
-        assert turn.still_mine()
+        assert turn.is_still_mine()
         lease = await steal(clock, thief, session)
-        lost.append(turn.still_mine())
+        lost.append(turn.is_still_mine())
         await thief.release(lease)
         return TurnCompleted(result={"by": "the overtaken attempt"})
 
@@ -238,11 +238,11 @@ async def test_a_lease_that_cannot_be_verified_counts_as_lost() -> None:
     assert lease is not None
     store.is_full = True
     clock.advance(TTL_S - 1)
-    assert keeper.still_holds(lease)
+    assert keeper.does_still_hold(lease)
     assert not keeper._renew()
     assert lost == []
     clock.advance(1)
-    assert not keeper.still_holds(lease)
+    assert not keeper.does_still_hold(lease)
     assert lost == [(session.id, lease.epoch)]
     store.is_full = False
     keeper.close()

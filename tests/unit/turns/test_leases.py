@@ -49,7 +49,7 @@ async def test_the_thread_tries_again_when_a_renewal_fails(
         assert lease is not None
         store.is_full.set()
         assert await asyncio.to_thread(store.has_renewed.wait, 30)
-        assert keeper.still_holds(lease)
+        assert keeper.does_still_hold(lease)
         keeper.close()
 
 

@@ -124,12 +124,12 @@ async def test_a_run_that_is_executed_at_once_inside_another_one_needs_no_place(
 
 
 def test_places_follow_from_what_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "_most_threads", lambda: 10_000.0)
+    monkeypatch.setattr(slots, "_compute_most_threads", lambda: 10_000.0)
     monkeypatch.setattr(slots, "_count_open", lambda: 16)
     for files, places in ((1024, 118), (80, 4), (resource.RLIM_INFINITY, 9968)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
         assert count_places() == places
-    monkeypatch.setattr(slots, "_most_threads", lambda: 100.0)
+    monkeypatch.setattr(slots, "_compute_most_threads", lambda: 100.0)
     assert count_places() == 68
     assert slots.is_roomy()
 
@@ -139,13 +139,13 @@ def test_a_user_s_threads_and_those_of_its_group_count(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (500, 500))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert slots._most_threads() <= 250
+    assert slots._compute_most_threads() <= 250
     read = {"pids.max": "90", "pids.current": "30", "cgroup": "0::/some/group"}
     monkeypatch.setattr(Path, "read_text", lambda path, **_: read[path.name])
-    assert slots._most_threads() == 60
+    assert slots._compute_most_threads() == 60
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     read["pids.max"] = "max"
-    assert slots._most_threads() == float("inf")
+    assert slots._compute_most_threads() == float("inf")
 
 
 def test_a_system_that_tells_nothing_is_taken_for_a_small_one(

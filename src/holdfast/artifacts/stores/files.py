@@ -49,7 +49,7 @@ class FileBlobs:
 
     def begin(self, name: str) -> FileUpload:
         """Return an upload."""
-        return FileUpload(self, self._incoming / checked_upload(name))
+        return FileUpload(self, self._incoming / check_upload_name(name))
 
     async def size(self, key: str) -> int | None:
         """Return how many bytes a blob has, `None` if there is none."""
@@ -85,8 +85,8 @@ class FileBlobs:
 
     async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
-        for folder in await asyncio.to_thread(self._folders):
-            for info in await asyncio.to_thread(_blobs_in, folder):
+        for folder in await asyncio.to_thread(self._list_folders):
+            for info in await asyncio.to_thread(_list_blobs_in, folder):
                 yield info
 
     async def uploads(self) -> Sequence[str]:
@@ -103,7 +103,7 @@ class FileBlobs:
 
     def path(self, key: str) -> Path:
         """Return where a blob lies."""
-        tenant, digest = checked_key(key)
+        tenant, digest = check_blob_key(key)
         return self._blobs / tenant / digest
 
     def _claim(self, mark: str) -> str:
@@ -132,7 +132,7 @@ class FileBlobs:
         except OSError as error:
             raise translated(self._directory, error) from error
 
-    def _folders(self) -> list[Path]:
+    def _list_folders(self) -> list[Path]:
         try:
             return [
                 Path(tenant.path)
@@ -223,7 +223,7 @@ def _write_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _blobs_in(folder: Path) -> list[BlobInfo]:
+def _list_blobs_in(folder: Path) -> list[BlobInfo]:
     tenant = folder.name
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -243,7 +243,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def checked_key(key: str) -> tuple[str, str]:
+def check_blob_key(key: str) -> tuple[str, str]:
     """Return tenant and digest of a key that is safe as a path.
 
     Raises:
@@ -255,7 +255,7 @@ def checked_key(key: str) -> tuple[str, str]:
     return found
 
 
-def checked_upload(name: str) -> str:
+def check_upload_name(name: str) -> str:
     """Return the name of an upload, safe as a path; raises UsageError."""
     if not is_id(name):
         raise UsageError(detail=f"{name[:100]!r} is no name of an upload.")
@@ -276,4 +276,4 @@ def translated(path: Path, error: OSError) -> StorageError:
     return StorageError(path=str(path), detail=error.strerror or "it cannot be used")
 
 
-__all__ = ["FileBlobs", "FileUpload", "checked_key", "checked_upload", "missing"]
+__all__ = ["FileBlobs", "FileUpload", "check_blob_key", "check_upload_name", "missing"]

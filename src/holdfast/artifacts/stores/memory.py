@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.artifacts.blobs import BlobInfo
-from holdfast.artifacts.stores.files import checked_key, checked_upload, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
 
 _PIECE = 1024 * 1024
 
@@ -32,17 +32,17 @@ class MemoryBlobs:
 
     def begin(self, name: str) -> MemoryUpload:
         """Return an upload."""
-        upload = MemoryUpload(checked_upload(name), self._blobs, self._uploads)
+        upload = MemoryUpload(check_upload_name(name), self._blobs, self._uploads)
         return upload
 
     async def size(self, key: str) -> int | None:
         """Return how many bytes a blob has, `None` if there is none."""
-        found = self._blobs.get("/".join(checked_key(key)))
+        found = self._blobs.get("/".join(check_blob_key(key)))
         return None if found is None else len(found)
 
     async def read(self, key: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a blob."""
-        found = self._blobs.get("/".join(checked_key(key)))
+        found = self._blobs.get("/".join(check_blob_key(key)))
         if found is None:
             raise missing(key)
         for start in range(0, len(found), _PIECE):
@@ -51,7 +51,7 @@ class MemoryBlobs:
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove blobs."""
         for key in keys:
-            self._blobs.pop("/".join(checked_key(key)), None)
+            self._blobs.pop("/".join(check_blob_key(key)), None)
 
     async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
@@ -86,7 +86,7 @@ class MemoryUpload:
 
     async def publish(self, key: str, *, replaces: bool = False) -> None:
         """Let the bytes be the blob of this key."""
-        key = "/".join(checked_key(key))
+        key = "/".join(check_blob_key(key))
         if replaces or key not in self._blobs:
             self._blobs[key] = bytes(self._data)
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import checked_key, checked_upload, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
 from holdfast.errors import MissingExtra, StorageError, StorageReadOnly, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ObjectBlobs:
 
     def begin(self, name: str) -> ObjectUpload:
         """Return an upload."""
-        return ObjectUpload(self, self._store, f"incoming/{checked_upload(name)}")
+        return ObjectUpload(self, self._store, f"incoming/{check_upload_name(name)}")
 
     async def size(self, key: str) -> int | None:
         """Return how many bytes a blob has, `None` if there is none."""
@@ -64,7 +64,7 @@ class ObjectBlobs:
 
         with self.translated():
             try:
-                return (await obstore.head_async(self._store, path_of(key)))["size"]
+                return (await obstore.head_async(self._store, make_object_path(key)))["size"]
             except FileNotFoundError:
                 return None
 
@@ -74,7 +74,7 @@ class ObjectBlobs:
 
         with self.translated():
             try:
-                found = await obstore.get_async(self._store, path_of(key))
+                found = await obstore.get_async(self._store, make_object_path(key))
             except FileNotFoundError:
                 raise missing(key) from None
             async for piece in found.stream(min_chunk_size=_PIECE):
@@ -82,7 +82,7 @@ class ObjectBlobs:
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove blobs."""
-        await self.remove_paths([path_of(key) for key in keys])
+        await self.remove_paths([make_object_path(key) for key in keys])
 
     async def scan(self) -> AsyncGenerator[BlobInfo, None]:
         """Yield every blob once."""
@@ -91,7 +91,7 @@ class ObjectBlobs:
         with self.translated():
             async for page in obstore.list(self._store, "blobs", chunk_size=500):
                 for found in page:
-                    key = _key_of(found["path"])
+                    key = _find_key(found["path"])
                     if key is not None:
                         yield BlobInfo(key=key, size=found["size"])
 
@@ -138,7 +138,7 @@ class ObjectBlobs:
             detail = f"the credentials do not allow it ({type(error).__name__})"
             raise StorageReadOnly(path=self.place, detail=detail) from error
         except (BaseError, FileNotFoundError, PermissionError) as error:
-            raise StorageUnavailable(path=self.place, detail=_short(error)) from error
+            raise StorageUnavailable(path=self.place, detail=_shorten_error(error)) from error
 
 
 class _Abandoned(Exception):
@@ -180,11 +180,13 @@ class ObjectUpload:
         if self._sending is None:
             with self._blobs.translated():
                 data = bytes(self._start)
-                await obstore.put_async(self._store, path_of(key), data, use_multipart=False)
+                await obstore.put_async(
+                    self._store, make_object_path(key), data, use_multipart=False
+                )
             return
         await self._complete()
         with self._blobs.translated():
-            await obstore.copy_async(self._store, self._path, path_of(key))
+            await obstore.copy_async(self._store, self._path, make_object_path(key))
 
     async def discard(self) -> None:
         """Let go of the bytes; parts that went up are taken back."""
@@ -223,13 +225,13 @@ class ObjectUpload:
             await obstore.put_async(
                 self._store,
                 self._path,
-                self._waiting(),
+                self._yield_waiting(),
                 use_multipart=True,
                 chunk_size=PART_BYTES,
                 max_concurrency=_PARTS_AT_ONCE,
             )
 
-    async def _waiting(self) -> AsyncIterator[bytes]:
+    async def _yield_waiting(self) -> AsyncIterator[bytes]:
         while (piece := await self._pieces.get()) is not None:
             if self._is_over:
                 # obstore then aborts the upload, so that no parts stay in the bucket.
@@ -237,19 +239,19 @@ class ObjectUpload:
             yield piece
 
 
-def path_of(key: str) -> str:
+def make_object_path(key: str) -> str:
     """Return the path of a blob below the prefix."""
-    tenant, digest = checked_key(key)
+    tenant, digest = check_blob_key(key)
     return f"blobs/{tenant}/{digest}"
 
 
-def _key_of(path: str) -> str | None:
+def _find_key(path: str) -> str | None:
     parts = path.split("/")
     key = f"{parts[-2]}/{parts[-1]}" if len(parts) == 3 else ""
     return key if split_key(key) is not None else None
 
 
-def _short(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     """Return what a bucket said, in one line; the whole dump of obstore is of no use here."""
     text = " ".join(str(error).split())
     return text[:300] or type(error).__name__

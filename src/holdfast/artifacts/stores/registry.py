@@ -49,20 +49,20 @@ class BlobStoreKind(msgspec.Struct, frozen=True, kw_only=True):
 def _open_files(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     from holdfast.artifacts.stores.files import FileBlobs  # noqa: PLC0415 - when chosen
 
-    return FileBlobs(_file_place(address, options.base_dir))
+    return FileBlobs(_find_file_place(address, options.base_dir))
 
 
-def _file_place(address: SplitResult, base_dir: Path) -> Path:
+def _find_file_place(address: SplitResult, base_dir: Path) -> Path:
     return resolve_directory(address, base_dir / FOLDER)
 
 
 def _open_sqlite(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     from holdfast.artifacts.stores.sqlite import SqliteBlobs  # noqa: PLC0415 - when chosen
 
-    return SqliteBlobs(_sqlite_place(address, options.base_dir))
+    return SqliteBlobs(_find_sqlite_place(address, options.base_dir))
 
 
-def _sqlite_place(address: SplitResult, base_dir: Path) -> Path:
+def _find_sqlite_place(address: SplitResult, base_dir: Path) -> Path:
     return resolve_directory(address, base_dir) / "artifacts.db"
 
 
@@ -75,9 +75,9 @@ def _open_memory(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
 def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
 
-    bucket, prefix = _bucket(address)
+    bucket, prefix = _parse_bucket(address)
     store = objects.load_obstore(address.scheme)
-    config = _credentials(
+    config = _select_credentials(
         options,
         access_key_id="AWS_ACCESS_KEY_ID",
         secret_access_key="AWS_SECRET_ACCESS_KEY",
@@ -95,7 +95,7 @@ def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
             bucket,
             prefix=prefix or None,
             config=config,
-            client_options=_client_options(config.get("endpoint", "")),
+            client_options=_make_client_options(config.get("endpoint", "")),
             retry_config=objects.retry_options(),
         )
     return objects.ObjectBlobs(client, place)
@@ -104,9 +104,9 @@ def _open_s3(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
 def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
 
-    bucket, prefix = _bucket(address)
+    bucket, prefix = _parse_bucket(address)
     store = objects.load_obstore(address.scheme)
-    config = _credentials(
+    config = _select_credentials(
         options,
         service_account="GOOGLE_SERVICE_ACCOUNT",
         service_account_key="GOOGLE_SERVICE_ACCOUNT_KEY",
@@ -120,7 +120,7 @@ def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
             bucket,
             prefix=prefix or None,
             config=config,
-            client_options=_client_options(options.endpoint),
+            client_options=_make_client_options(options.endpoint),
             retry_config=objects.retry_options(),
         )
     return objects.ObjectBlobs(client, place)
@@ -129,9 +129,9 @@ def _open_google(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
 def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
     from holdfast.artifacts.stores import objects  # noqa: PLC0415 - when chosen
 
-    container, prefix = _bucket(address)
+    container, prefix = _parse_bucket(address)
     store = objects.load_obstore(address.scheme)
-    config = _credentials(
+    config = _select_credentials(
         options,
         account_name="AZURE_STORAGE_ACCOUNT_NAME",
         account_key="AZURE_STORAGE_ACCOUNT_KEY",
@@ -147,13 +147,13 @@ def _open_azure(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
             container,
             prefix=prefix or None,
             config=config,
-            client_options=_client_options(options.endpoint),
+            client_options=_make_client_options(options.endpoint),
             retry_config=objects.retry_options(),
         )
     return objects.ObjectBlobs(client, place)
 
 
-def _bucket(address: SplitResult) -> tuple[str, str]:
+def _parse_bucket(address: SplitResult) -> tuple[str, str]:
     """Return the bucket and the prefix that an address names."""
     prefix = unquote(address.path).strip("/")
     is_plain = not address.query and not address.fragment and not address.username
@@ -165,7 +165,7 @@ def _bucket(address: SplitResult) -> tuple[str, str]:
     return address.netloc, prefix
 
 
-def _credentials(options: BlobStoreOptions, **names: str) -> dict[str, str]:
+def _select_credentials(options: BlobStoreOptions, **names: str) -> dict[str, str]:
     found = {option: options.variables.get(name, "") for option, name in names.items()}
     return {option: value for option, value in found.items() if value}
 
@@ -183,7 +183,7 @@ def _explain_failure(place: str) -> Iterator[None]:
         raise ConfigError(detail=f"artifacts.url: {place} cannot be opened: {detail}") from error
 
 
-def _client_options(endpoint: str) -> dict[str, object]:
+def _make_client_options(endpoint: str) -> dict[str, object]:
     # A bucket takes its time to join the parts of a large file, or to copy it; the usual 30
     # seconds of the client are also all that a download as a whole would get.
     options: dict[str, object] = {"timeout": "15 minutes", "connect_timeout": "10 seconds"}
@@ -191,8 +191,8 @@ def _client_options(endpoint: str) -> dict[str, object]:
     return {**options, "allow_http": True} if endpoint.startswith("http://") else options
 
 
-FILES = BlobStoreKind(open=_open_files, place=_file_place)
-SQLITE = BlobStoreKind(open=_open_sqlite, place=_sqlite_place)
+FILES = BlobStoreKind(open=_open_files, place=_find_file_place)
+SQLITE = BlobStoreKind(open=_open_sqlite, place=_find_sqlite_place)
 MEMORY = BlobStoreKind(open=_open_memory)
 S3 = BlobStoreKind(open=_open_s3)
 GOOGLE = BlobStoreKind(open=_open_google)

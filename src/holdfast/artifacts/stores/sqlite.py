@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import checked_key, checked_upload, missing, translated
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing, translated
 from holdfast.errors import (
     HoldfastError,
     SchemaTooNew,
@@ -66,17 +66,17 @@ class SqliteBlobs:
 
     def begin(self, name: str) -> SqliteUpload:
         """Return an upload."""
-        return SqliteUpload(self, checked_upload(name))
+        return SqliteUpload(self, check_upload_name(name))
 
     async def size(self, key: str) -> int | None:
         """Return how many bytes a blob has, `None` if there is none."""
-        checked_key(key)
+        check_blob_key(key)
         rows = await self._select("SELECT size FROM blobs WHERE key = ?", (key,))
         return rows[0][0] if rows else None
 
     async def read(self, key: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a blob, as it was when the first of them were read."""
-        checked_key(key)
+        check_blob_key(key)
         reader = await asyncio.to_thread(self._connect)
         try:
             # One transaction: a blob that is replaced meanwhile is read to its end.
@@ -95,7 +95,7 @@ class SqliteBlobs:
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove blobs."""
         for key in keys:
-            checked_key(key)
+            check_blob_key(key)
 
         def work(connection: sqlite3.Connection) -> None:
             for key in keys:
@@ -140,14 +140,14 @@ class SqliteBlobs:
         self, connection: sqlite3.Connection, sql: str, values: tuple[object, ...]
     ) -> list[Any]:
         def ask() -> list[Any]:
-            with self._translated():
+            with self._translate_errors():
                 return connection.execute(sql, values).fetchall()
 
         return await asyncio.to_thread(ask)
 
     def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._open()
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             connection = self._writer
             assert connection is not None
             connection.execute("BEGIN IMMEDIATE")
@@ -166,11 +166,11 @@ class SqliteBlobs:
                 return
             try:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with _alone_in(self._path.parent):
+                with _lock_directory(self._path.parent):
                     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
                     os.close(os.open(self._path, flags, 0o600))
-                    with self._translated():
-                        self._writer = self._migrated()
+                    with self._translate_errors():
+                        self._writer = self._open_migrated()
             except OSError as error:
                 raise translated(self._path, error) from error
 
@@ -182,7 +182,7 @@ class SqliteBlobs:
 
     def _connect(self) -> sqlite3.Connection:
         self._open()
-        with self._translated():
+        with self._translate_errors():
             connection = sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=rw",
                 uri=True,
@@ -193,7 +193,7 @@ class SqliteBlobs:
             connection.execute("PRAGMA synchronous = FULL")
             return connection
 
-    def _migrated(self) -> sqlite3.Connection:
+    def _open_migrated(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -216,7 +216,7 @@ class SqliteBlobs:
             connection.execute("PRAGMA synchronous = FULL")
             if version < _VERSION:
                 connection.execute("BEGIN IMMEDIATE")
-                for statement in _statements():
+                for statement in _read_statements():
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -227,7 +227,7 @@ class SqliteBlobs:
         return connection
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -256,7 +256,7 @@ class SqliteUpload:
 
     async def publish(self, key: str, *, replaces: bool = False) -> None:
         """Let the pieces be the blob of this key."""
-        checked_key(key)
+        check_blob_key(key)
         if self._rest or not self._upload:
             rest = bytes(self._rest)
             self._rest.clear()
@@ -312,7 +312,7 @@ def _drop_unused(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA incremental_vacuum").fetchall()
 
 
-def _statements() -> list[str]:
+def _read_statements() -> list[str]:
     script = resources.files("holdfast.artifacts.stores").joinpath("sql/0001_initial.sql")
     text = script.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("--")]
@@ -320,7 +320,7 @@ def _statements() -> list[str]:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
+def _lock_directory(directory: Path) -> Iterator[None]:
     """One process at a time creates the file; the lock ends with the process."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -14,6 +14,8 @@ class McpNamespace(Surface[Mode]):
     forget = mcp.forget
     grant = mcp.grant
     tools = mcp.tools
+    list_resources = mcp.list_resources
+    list_prompts = mcp.list_prompts
     accept = mcp.accept
     health = mcp.health
     invoke = mcp.invoke

@@ -12,6 +12,8 @@ class RunNamespace(Surface[Mode]):
     execute = runs.execute
     stream = runs.stream
     start = StartsRun(runs.start)
+    submit = runs.submit
+    wait = runs.wait
     result = runs.result
     follow = runs.follow
     events = runs.events

@@ -28,7 +28,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chain_events
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, HeldSession
 from holdfast.journal.stores._postgres_connections import (
     Connection,
     Connections,
@@ -66,13 +66,18 @@ JOIN holdfast.events e ON e.stream = s.stream AND e.session_seq = i.session_seq
 _APPEND = """
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%b::integer[], %b::bigint[], %b::text[], %b::bigint[], %b::bigint[],
-        %b::bigint[], %b::bytea[], %b::boolean[], %b::text[], %b::double precision[])
+        %b::bigint[], %b::bytea[], %b::boolean[], %b::text[], %b::double precision[],
+        %b::bigint[], %b::bigint[])
     AS w(request, stream, session_id, epoch, session_seq, new_seq, new_hash, is_released,
-        owner, ttl_s)
+        owner, ttl_s, held_stream, held_epoch)
 ), locked AS MATERIALIZED (
-    SELECT stream FROM holdfast.streams
-    WHERE stream IN (SELECT stream FROM wanted WHERE stream > 0)
+    SELECT stream, epoch FROM holdfast.streams
+    WHERE stream IN (SELECT stream FROM wanted UNION SELECT held_stream FROM wanted)
     ORDER BY stream FOR UPDATE
+), overtaken AS MATERIALIZED (
+    SELECT request FROM wanted w
+    WHERE held_stream > 0 AND NOT EXISTS (
+        SELECT FROM locked l WHERE l.stream = w.held_stream AND l.epoch = w.held_epoch)
 ), changed AS (
     UPDATE holdfast.streams s SET
         session_seq = w.new_seq, hash = w.new_hash,
@@ -87,6 +92,7 @@ WITH wanted AS MATERIALIZED (
     WHERE (SELECT count(*) FROM locked) > 0 AND s.stream = w.stream AND s.epoch = w.epoch
         AND s.session_seq = w.session_seq
         AND (w.owner = '' OR s.owner = '' OR s.lease_until <= holdfast.lease_clock())
+        AND w.request NOT IN (SELECT request FROM overtaken)
     RETURNING w.request, s.stream
 ), created AS (
     INSERT INTO holdfast.streams (tenant, session_id, session_seq, hash, epoch, owner, lease_until)
@@ -94,7 +100,8 @@ WITH wanted AS MATERIALIZED (
         CASE WHEN is_released THEN '' ELSE owner END,
         CASE WHEN owner = '' OR is_released THEN '-infinity'
             ELSE holdfast.lease_clock() + make_interval(secs => ttl_s) END
-    FROM wanted WHERE stream = 0 ORDER BY session_id
+    FROM wanted WHERE stream = 0 AND request NOT IN (SELECT request FROM overtaken)
+    ORDER BY session_id
     ON CONFLICT (tenant, session_id) DO NOTHING
     RETURNING session_id, stream
 ), accepted AS MATERIALIZED (
@@ -137,6 +144,17 @@ _BLOBS = """, kept AS (
     ON CONFLICT (tenant, digest) DO NOTHING
 )"""
 
+# A job that waits is locked, not left alone: a worker that took it before this commits would not
+# see what it is for. One that was taken already makes room for another.
+_WAKES = """, woken AS (
+    INSERT INTO holdfast_jobs.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
+    SELECT 'holdfast/' || n.tenant, 'holdfast.wake', 'holdfast/' || n.tenant || '/' || i.session_id,
+        jsonb_build_object('session', i.session_id, 'failures', 0)
+    FROM unnest(%b::integer[], %b::text[]) AS i(request, session_id)
+    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id
+    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET scheduled_at = NULL
+)"""
+
 
 class KnownEnd(msgspec.Struct):
     """What this store knows of one session: where its chain ends, and rows that follow from it.
@@ -164,6 +182,11 @@ class PendingAppend(msgspec.Struct):
     changes: Changes = msgspec.field(default_factory=dict)
     lost: list[list[Event]] = msgspec.field(default_factory=list)
     """What was sent on connections that broke: one of these may be stored, or still become so."""
+
+    @property
+    def wakes_session(self) -> bool:
+        """Whether a worker has to look after the session once this is stored."""
+        return any(draft.value.wakes_session for draft in self.request.drafts)
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller, if it still waits, that nothing of it was stored."""
@@ -213,8 +236,10 @@ class PostgresAppender:
         """
         _require_storable(request)
         work = PendingAppend(request, asyncio.get_running_loop().create_future(), tries=1)
-        self._chains.pop(request.session_id, None)
-        await self._look_up(connection, [request.session_id], run_within)
+        names = _list_sessions(request)
+        for name in names:
+            self._chains.pop(name, None)
+        await self._look_up(connection, names, run_within)
         ready = [work] if self._check(work) else []
         await self._read_rows(connection, ready, run_within)
         if all(map(self._fold, ready)) and ready:
@@ -318,9 +343,9 @@ class PostgresAppender:
     async def _try(self, group: list[PendingAppend]) -> list[PendingAppend]:
         """Send a group once; returns those whose chains have moved."""
         connection = await self._reach(group)
-        unknown = [w for w in group if w.request.session_id not in self._chains]
-        if unknown:
-            await self._look_up(connection, [work.request.session_id for work in unknown])
+        names = {name for work in group for name in _list_sessions(work.request)}
+        if unknown := [name for name in names if name not in self._chains]:
+            await self._look_up(connection, unknown)
         group = await self._settle(connection, group)
         ready = [work for work in group if self._check(work)]
         await self._read_rows(connection, ready)
@@ -336,7 +361,8 @@ class PostgresAppender:
                 stream, first = accepted[number]
                 self._accept(work, first, stream)
             else:
-                self._chains.pop(work.request.session_id, None)
+                for name in _list_sessions(work.request):
+                    self._chains.pop(name, None)
                 work.tries += 1
                 work.events = []
                 moved.append(work)
@@ -394,9 +420,13 @@ class PostgresAppender:
             )
         if error is None and request.acquire is not None and chain.is_held:
             error = SessionBusy(session_id=session_id)
+        if error is None and request.held is not None:
+            error = self._find_overtaken(request.held)
         if error is not None:
-            self._chains.pop(session_id, None)
-            if work.tries == 0 and chain.stream is not None:
+            for name in _list_sessions(request):
+                self._chains.pop(name, None)
+            is_remembered = chain.stream is not None or request.held is not None
+            if work.tries == 0 and is_remembered:
                 # Perhaps the memory is wrong, and not the caller: once more with a fresh look.
                 work.tries = 1
                 self._waiting.insert(0, work)
@@ -408,6 +438,13 @@ class PostgresAppender:
         end = KnownEnd(chain.stream, epoch=epoch, session_seq=chain.session_seq, hash=chain.hash)
         work.events = chain_events(request.drafts, session_id, end, 0)
         return True
+
+    def _find_overtaken(self, held: HeldSession) -> LeaseLost | None:
+        known = self._chains.get(held.session_id)
+        current = known.epoch if known is not None else 0
+        if known is not None and current == held.epoch:
+            return None
+        return LeaseLost(session_id=held.session_id, current=current, held=held.epoch)
 
     async def _read_rows(
         self, connection: Connection, group: list[PendingAppend], run: Runner = run_one
@@ -463,16 +500,16 @@ class PostgresAppender:
             self._chains[work.request.session_id] = chain
         work.report_stored(first)
 
-    def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:
+    def _build(self, group: list[PendingAppend]) -> tuple[str, list[Any]]:  # noqa: C901 - one statement
         """Return the statement for a group, and its values."""
-        wanted: list[list[Any]] = [[] for _ in range(10)]
+        wanted: list[list[Any]] = [[] for _ in range(12)]
         events: list[list[Any]] = [[] for _ in range(15)]
         blobs: list[list[Any]] = [[], [], []]
         changes: dict[str, list[tuple[int, str, Any]]] = {}
         for number, work in enumerate(group):
             chain, request, last = work.chain, work.request, work.events[-1]
             assert chain is not None
-            wish = request.acquire
+            wish, held = request.acquire, request.held
             row = (
                 number,
                 chain.stream or 0,
@@ -484,6 +521,8 @@ class PostgresAppender:
                 request.release,
                 wish.owner if wish is not None else "",
                 float(wish.ttl_s) if wish is not None else 0.0,
+                (self._chains[held.session_id].stream or 0) if held is not None else 0,
+                held.epoch if held is not None else 0,
             )
             for column, value in zip(wanted, row, strict=True):
                 column.append(value)
@@ -503,6 +542,9 @@ class PostgresAppender:
             # The same content twice in one statement would meet itself.
             more.append(_BLOBS.replace("SELECT n.", "SELECT DISTINCT ON (i.digest) n.", 1))
             values += blobs
+        if woken := [number for number, work in enumerate(group) if work.wakes_session]:
+            more.append(_WAKES)
+            values += [woken, [group[number].request.session_id for number in woken]]
         for name in sorted(changes):
             table = self._tables.tables[name]
             kept = [one for one in changes[name] if one[2] is not None]
@@ -514,6 +556,12 @@ class PostgresAppender:
                 more.append(f", d_{name} AS ({table.remove})")
                 values += [[one[0] for one in gone], [one[1].encode() for one in gone]]
         return _APPEND.replace("{more}", "".join(more)).replace("{channel}", CHANNEL), values
+
+
+def _list_sessions(request: AppendRequest) -> list[str]:
+    """Return the sessions whose epochs decide about an append."""
+    held = request.held
+    return [request.session_id, *([held.session_id] if held is not None else ())]
 
 
 def _list_facts(work: PendingAppend) -> list[tuple[Event, Any]]:
@@ -545,7 +593,7 @@ def _list_values(request: int, event: Event) -> tuple[Any, ...]:
 
 def _require_storable(request: AppendRequest) -> None:
     """Refuse names that a text of Postgres cannot hold, before anything is sent."""
-    names = {request.session_id, *([request.acquire.owner] if request.acquire else ())}
+    names = {*_list_sessions(request), *([request.acquire.owner] if request.acquire else ())}
     for draft in request.drafts:
         origin = draft.origin
         names |= {origin.run_id, origin.agent_path, origin.correlation_id, origin.causation_id}

@@ -59,7 +59,7 @@ class PostgresTarget(msgspec.Struct, frozen=True, kw_only=True):
     readers: int = _MOST_READERS
 
 
-def parse_target(address: SplitResult) -> PostgresTarget:
+def parse_postgres_target(address: SplitResult) -> PostgresTarget:
     """Return what an address names.
 
     Raises:

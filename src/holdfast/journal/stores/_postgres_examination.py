@@ -86,7 +86,7 @@ async def _compare_tables(
     for stream, name in known:
         made = await _fold(connection, tables, stream)
         for table in tables.tables.values():
-            for key, problem in await _differences(connection, table, stream, made):
+            for key, problem in await _list_differences(connection, table, stream, made):
                 text = f"table {table.projection.name}: the row {key[:80]!r} {problem}"
                 findings.append(_find(name, text))
         if len(findings) >= _MOST_FINDINGS:
@@ -122,7 +122,7 @@ async def _fold(connection: Connection, tables: PostgresTables, stream: int) -> 
     return rows
 
 
-async def _differences(
+async def _list_differences(
     connection: Connection, table: Table, stream: int, made: Changes
 ) -> list[tuple[str, str]]:
     """Return the rows in which a table and the log differ: key, and how."""

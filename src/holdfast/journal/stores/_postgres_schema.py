@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 import psycopg
+from procrastinate.schema import SchemaManager
 
 from holdfast.errors import SchemaTooNew, StorageError
 
 _FOLDER = "sql/postgres"
 _LOCK = 0x686F6C64  # any number that other programs do not use
 _MARK = "-- compatible from:"
+_ENGINE = "-- include: the schema of procrastinate\n"
 _VERSIONS = """
 SELECT version, compatible_from FROM holdfast.migrations ORDER BY version DESC LIMIT 1
 """
@@ -56,6 +58,8 @@ def list_migrations() -> list[Migration]:
         number, _, name = file.name.removesuffix(".sql").partition("_")
         sql = file.read_text(encoding="utf-8")
         first = sql.partition("\n")[0]
+        if _ENGINE in sql:
+            sql = sql.replace(_ENGINE, SchemaManager.get_schema())
         found.append(
             Migration(
                 version=int(number),

@@ -23,7 +23,7 @@ from holdfast.errors import (
     StaleWriter,
 )
 from holdfast.journal.envelope import GENESIS, SYSTEM_SESSION, Event, chain_events
-from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, LeaseWish
+from holdfast.journal.store import BLOB_THRESHOLD, AppendRequest, Head, HeldSession, LeaseWish
 from holdfast.journal.stores._group_commit import GroupCommit
 from holdfast.journal.stores._sqlite_leases import LEASE_COLUMNS, SqliteLeases
 from holdfast.journal.stores._sqlite_rows import RowTables, SessionRows, blob
@@ -182,6 +182,16 @@ def read_head(row: tuple[Any, ...], *, is_held: bool = False) -> Head:
     )
 
 
+def check_held(connection: sqlite3.Connection, held: HeldSession) -> None:
+    """Go on only if a session is held under an epoch; raises LeaseLost."""
+    found = connection.execute(
+        "SELECT epoch FROM streams WHERE session_id = ?", (held.session_id,)
+    ).fetchone()
+    current = found[0] if found is not None else 0
+    if current != held.epoch:
+        raise LeaseLost(session_id=held.session_id, current=current, held=held.epoch)
+
+
 def locate(connection: sqlite3.Connection, session_id: str) -> tuple[int, int]:
     """Return a session's short number and its epoch; it must exist."""
     found = connection.execute(ONE_HEAD, (session_id,)).fetchone()
@@ -301,7 +311,7 @@ class Appender:
         stored, when it takes more than that; the long way then also finds out why.
         """
         is_plain = not (request.release or request.is_synced or request.must_be_new)
-        if not is_plain or request.acquire is not None:
+        if not is_plain or request.acquire is not None or request.held is not None:
             return None
         chain, drafts = self._chains.get(request.session_id), request.drafts
         if chain is None or chain.is_behind or len(drafts) > MOST_AT_ONCE:
@@ -336,6 +346,8 @@ class Appender:
     def append(self, connection: sqlite3.Connection, request: AppendRequest) -> tuple[Event, ...]:
         """Store a batch with its rows; refuses before anything has changed."""
         session_id = request.session_id
+        if request.held is not None:
+            check_held(connection, request.held)
         chain = self._chains.look_up(connection, session_id)
         if chain is None:
             chain = self._create(connection, request)

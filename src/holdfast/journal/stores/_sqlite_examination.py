@@ -72,18 +72,18 @@ def examine(path: Path, tables: RowTables) -> list[Finding]:
 def examine_file(connection: sqlite3.Connection) -> list[Finding]:
     """Return what is wrong with the file itself, and with the numbers in it."""
     findings = [
-        _finding("", f"the file is damaged: {problem}")
+        _make_finding("", f"the file is damaged: {problem}")
         for problem in _check(connection, "integrity_check", _MOST_PROBLEMS)
     ]
     if findings:
         return findings
     for (name,) in connection.execute(_EMPTY_STREAMS):
-        findings.append(_finding(name, "the session has no events left"))
+        findings.append(_make_finding(name, "the session has no events left"))
     lost = connection.execute(_LOST_STREAMS).fetchone()[0]
     if lost:
-        findings.append(_finding("", f"{lost} events belong to no session"))
+        findings.append(_make_finding("", f"{lost} events belong to no session"))
     for (name,) in connection.execute(_EPOCHS):
-        findings.append(_finding(name, "its epoch is lower than that of its events"))
+        findings.append(_make_finding(name, "its epoch is lower than that of its events"))
     return findings + _check_places(connection)
 
 
@@ -125,9 +125,9 @@ def _compare_tables(connection: sqlite3.Connection, tables: RowTables) -> list[F
         _fold_log(connection, scratch, tables)
         findings: list[Finding] = []
         for projection in tables.projections:
-            for stream, key, problem in _differences(connection, scratch, tables, projection):
+            for stream, key, problem in _list_differences(connection, scratch, tables, projection):
                 text = f"table {projection.name}: the row {key[:80]!r} {problem}"
-                findings.append(_finding(names.get(stream, ""), text))
+                findings.append(_make_finding(names.get(stream, ""), text))
                 if len(findings) >= _MOST_FINDINGS:
                     return findings
     return findings
@@ -165,7 +165,7 @@ def _fold_log(
             return  # a number that was tampered with must not send us round in circles
 
 
-def _differences(
+def _list_differences(
     connection: sqlite3.Connection,
     scratch: sqlite3.Connection,
     tables: RowTables,
@@ -205,5 +205,5 @@ def _is_same(one: tuple[Any, ...], other: tuple[Any, ...], decode: Any) -> bool:
     return same
 
 
-def _finding(session_id: str, problem: str) -> Finding:
+def _make_finding(session_id: str, problem: str) -> Finding:
     return Finding(session_id=session_id or SYSTEM_SESSION, session_seq=0, problem=problem)

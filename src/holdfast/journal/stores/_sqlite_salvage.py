@@ -74,7 +74,7 @@ def _copy_rows(damaged: sqlite3.Connection, sound: sqlite3.Connection, table: st
     """Copy what can be read of a table, from both of its ends up to where it is broken."""
     info = f"PRAGMA table_info({table})"
     # One that an older version wrote has fewer columns.
-    there = {row[1] for row in _rows(damaged, info)}
+    there = {row[1] for row in _read_rows(damaged, info)}
     columns = [row[1] for row in sound.execute(info) if row[1] in there]
     listed = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
@@ -82,12 +82,12 @@ def _copy_rows(damaged: sqlite3.Connection, sound: sqlite3.Connection, table: st
     for direction in ("ASC", "DESC"):
         # Not by an index: those break first, and are made anew.
         sql = f"SELECT {listed} FROM {table} NOT INDEXED ORDER BY rowid {direction}"
-        for row in _rows(damaged, sql):
+        for row in _read_rows(damaged, sql):
             with contextlib.suppress(sqlite3.IntegrityError, sqlite3.InterfaceError):
                 sound.execute(insert, row)
 
 
-def _rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def _read_rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from connection.execute(sql)
     except _UNREADABLE:
@@ -97,8 +97,8 @@ def _rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]
 def _name_streams(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> None:
     """Find the sessions of events whose own row is lost, in the table of sessions."""
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'p_sessions_v*'"
-    for (table,) in list(_rows(damaged, tables)):
-        for stream, session_id in _rows(damaged, f"SELECT stream, key FROM {table}"):
+    for (table,) in list(_read_rows(damaged, tables)):
+        for stream, session_id in _read_rows(damaged, f"SELECT stream, key FROM {table}"):
             with contextlib.suppress(sqlite3.IntegrityError):
                 sound.execute(
                     "INSERT OR IGNORE INTO streams (stream, session_id) VALUES (?, ?)",

@@ -301,7 +301,12 @@ class MemoryStore:
         return stream
 
     def _make_writable(self, request: AppendRequest) -> _Stream:
-        session_id = request.session_id
+        session_id, held = request.session_id, request.held
+        if held is not None:
+            own = self._streams.get(held.session_id)
+            current = own.epoch if own is not None else 0
+            if current != held.epoch:
+                raise LeaseLost(session_id=held.session_id, current=current, held=held.epoch)
         stream = self._streams.get(session_id)
         if stream is None:
             if not request.must_be_new and session_id != SYSTEM_SESSION:

@@ -29,7 +29,7 @@ from holdfast.journal.stores._postgres_connections import (
     Connection,
     Connections,
     PostgresTarget,
-    parse_target,
+    parse_postgres_target,
     translate,
 )
 from holdfast.journal.stores._postgres_examination import examine
@@ -455,12 +455,12 @@ async def _lock(connection: Connection, tenant: str, session_id: str) -> tuple[i
 
 
 def _open(address: SplitResult, options: StoreOptions) -> PostgresStore:
-    target = parse_target(address)
+    target = parse_postgres_target(address)
     return PostgresStore(target, projections=options.projections, clock=options.clock)
 
 
 async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) -> SchemaStatus:
-    target, steps = parse_target(address), list_migrations()
+    target, steps = parse_postgres_target(address), list_migrations()
     tables = PostgresTables(options.projections)
     try:
         async with await psycopg.AsyncConnection.connect(

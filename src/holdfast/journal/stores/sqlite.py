@@ -210,13 +210,15 @@ class SqliteStore:
     async def heads(self, session_id: str | None = None) -> list[Head]:
         """Return the ends of all chains, or of one."""
         if session_id is None:
-            return await self._require_open().read(lambda c: self._heads(c, HEADS))
+            return await self._require_open().read(lambda c: self._read_heads(c, HEADS))
         known = self._find_known_head(session_id)
         if known is not None:
             return [known]
-        return await self._require_open().read(lambda c: self._heads(c, ONE_HEAD, session_id), 1)
+        return await self._require_open().read(
+            lambda c: self._read_heads(c, ONE_HEAD, session_id), 1
+        )
 
-    def _heads(self, connection: sqlite3.Connection, sql: str, *values: str) -> list[Head]:
+    def _read_heads(self, connection: sqlite3.Connection, sql: str, *values: str) -> list[Head]:
         return [
             read_head(row, is_held=self._leases.is_held(connection, row[LEASE_AT:]))
             for row in connection.execute(sql, values).fetchall()

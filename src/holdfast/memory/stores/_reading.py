@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.memory.dialogue import StoredLine, without_label
+from holdfast.memory.dialogue import StoredLine, drop_label
 from holdfast.memory.entry import MemoryEntry, Provenance
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
@@ -404,7 +404,7 @@ def list_unembedded(
         Unembedded(
             row,
             tenant,
-            without_label(content) if inferred else content,
+            drop_label(content) if inferred else content,
             names[tenant, scope, owner],
             bool(has),
             revision,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.errors import AlreadyExists, NotFound
+from holdfast.errors import AlreadyExists, LeaseLost, NotFound
 from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, describe_label, infer_turn
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryDraft, Purge
@@ -35,6 +35,8 @@ def compute_next_revision(db: sqlite3.Connection) -> int:
 def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     """Store a memory with its words; returns its row."""
     options = draft.options
+    if draft.fence:
+        _check_fence(db, draft)
     before = _read_row(db, draft.tenant, options.previous_id) if options.previous_id else None
     if draft.supersedes:
         _supersede(db, draft)
@@ -72,6 +74,20 @@ def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     if draft.tokens:
         put_tokens(db, draft.tenant, row, draft.vector_model, draft.tokens)
     return row
+
+
+def _check_fence(db: sqlite3.Connection, draft: MemoryDraft) -> None:
+    """Refuse what a process stores that has lost its session to another one."""
+    found = db.execute(
+        "SELECT fence FROM fences WHERE session_id = ?", (draft.session_id,)
+    ).fetchone()
+    if found is not None and found[0] > draft.fence:
+        raise LeaseLost(session_id=draft.session_id, current=found[0], held=draft.fence)
+    db.execute(
+        "INSERT INTO fences (session_id, fence) VALUES (?, ?)"
+        " ON CONFLICT (session_id) DO UPDATE SET fence = excluded.fence",
+        (draft.session_id, draft.fence),
+    )
 
 
 def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:

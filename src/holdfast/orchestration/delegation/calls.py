@@ -75,7 +75,7 @@ class CallDelegation:
             given = HandoffInput(
                 message=message,
                 messages=await children.sessions.messages.all(session),
-                state=await self._state_of(context, session),
+                state=await self._read_state(context, session),
             )
             parcel = transform.apply(given)
             request = RunRequest(
@@ -102,7 +102,7 @@ class CallDelegation:
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _state_of(self, context: ToolContext, session: Session) -> dict[str, object]:
+    async def _read_state(self, context: ToolContext, session: Session) -> dict[str, object]:
         """Return the giver's state: what its session began with, as it has become since."""
         found = session.metadata.get(STATE_KEY, {})
         begun = msgspec.convert(found, dict[str, object]) if isinstance(found, dict) else {}
@@ -165,7 +165,7 @@ class CallDelegation:
                 return
             after = page[-1].session_seq
         origin = Origin(run_id=context.run_id, agent_path="/".join(context.agent_path))
-        await journal.append(context.session_id, [fact], origin=origin)
+        await journal.append(context.session_id, [fact], origin=origin, epoch=context.fence)
 
 
 def _find_common(

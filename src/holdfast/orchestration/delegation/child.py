@@ -163,14 +163,14 @@ class Children:
         asked = child.request
         return msgspec.structs.replace(
             asked,
-            session_id=(await self._known(child)).id if asked.session_id else "",
+            session_id=(await self._find_known(child)).id if asked.session_id else "",
             new_session=None if asked.session_id else _make_session(child),
             run_id=child.run_id,
             budget=_limit_within(asked.budget or NO_BUDGET, child.seconds),
             starter=child.above.starter,
         )
 
-    async def _known(self, child: ChildRequest) -> Session:
+    async def _find_known(self, child: ChildRequest) -> Session:
         """Return the session of an earlier child, now below the caller that asks now.
 
         Raises:

@@ -33,6 +33,7 @@ from holdfast.policy import Budget, Share
 from holdfast.runs import list_below
 from holdfast.sessions import Session, SessionManager
 from holdfast.tools import read_kept_labels
+from holdfast.turns import finish
 
 NewSession: TypeAlias = Callable[[str], None]
 _TITLE = 60
@@ -77,6 +78,8 @@ class Crew:
         self._clock = clock
         self._is_new = is_new
         self._busy = 0
+        self.interrupted = Spent()
+        """What runs took that were broken off with the loop."""
 
     def session_id(self, *key: object) -> str:
         """Return the id of a child session: always the same for the same purpose."""
@@ -149,8 +152,12 @@ class Crew:
                 raise
             seconds = self._clock.monotonic() - began
             error = HoldfastError(detail=f"It did not end within {state.limits.agent_wall_s:g} s.")
-            spent = await self._spent_by(session, run_id, seconds)
+            spent = await self._compute_spent(session, run_id, seconds)
             return Worked(status="ran out of time", result=None, spent=spent, error=error.to_dict())
+        except asyncio.CancelledError:
+            seconds = self._clock.monotonic() - began
+            await finish(self._note_interrupted(session, run_id, seconds))
+            raise
         finally:
             self._busy -= 1
         spent = Spent(
@@ -162,7 +169,10 @@ class Crew:
             error_facts = HoldfastError(detail=str(reason)).to_dict()
         return Worked(status=result.status, result=result, spent=spent, error=dict(error_facts))
 
-    async def _spent_by(self, session: Session, run_id: str, seconds: float) -> Spent:
+    async def _note_interrupted(self, session: Session, run_id: str, seconds: float) -> None:
+        self.interrupted += await self._compute_spent(session, run_id, seconds)
+
+    async def _compute_spent(self, session: Session, run_id: str, seconds: float) -> Spent:
         """Return what a run took that gave no result."""
         current = await self._sessions.get_session(session.id)
         said = [m for m in await self._sessions.messages.all(current) if m.run_id == run_id]

@@ -189,6 +189,7 @@ class LoopDriver:
             await _cancel(body)
             if self._turn.cancelled.is_set():
                 return TurnCancelled(reason=self._turn.cancel_reason)
+            self._state.spent += self._crew.interrupted
             return await self._finish("time", f"It was not done after {limits.wall_s:g} s of work.")
         finally:
             stop.cancel()

@@ -61,7 +61,7 @@ class StartedCommand(msgspec.Struct, frozen=True):
 def started_by(argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
     """Return the commands that a command starts as its arguments; most start none."""
     name = argv[0].rpartition("/")[2]
-    rule = _rules().get(name)
+    rule = _load_rules().get(name)
     if rule is None:
         is_wrapper = name in _UNREADABLE and len(argv) > 1
         return (StartedCommand(1),) if is_wrapper else ()
@@ -75,7 +75,7 @@ def started_by(argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
 
 def _read(rule: WrapperRule, argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
     if rule.starts:
-        return tuple(_behind_words(argv, rule))
+        return tuple(_find_behind_words(argv, rule))
     if not rule.subcommands:
         return _Reader(rule, argv).read(1)
     return _Reader(rule, argv).read(2) if argv[1:2] and argv[1] in rule.subcommands else ()
@@ -96,14 +96,14 @@ class _Reader:
             return (StartedCommand(place),)
         place = self._skip_assignments(found + self._rule.before)
         if self._text is not None:
-            return _in_text(*self._text)
+            return _find_in_text(*self._text)
         if place >= len(self._argv):
             return ()
         if self._rule.is_text:
-            return _in_text(place, " ".join(self._argv[place:]))
-        return (self._command(place),)
+            return _find_in_text(place, " ".join(self._argv[place:]))
+        return (self._make_command(place),)
 
-    def _command(self, place: int) -> StartedCommand:
+    def _make_command(self, place: int) -> StartedCommand:
         argv = self._argv[place:]
         is_odd = argv[0].startswith("-") or "=" in argv[0] or FROM_ELSEWHERE in argv[0]
         if is_odd or any(one in argv[0] for one in self._replaced):
@@ -123,32 +123,34 @@ class _Reader:
                 return place + 1
             if word == "-" or not word.startswith("-"):
                 return place
-            taken = self._long(place) if word.startswith("--") else self._short(place)
+            taken = self._read_long(place) if word.startswith("--") else self._read_short(place)
             if not taken:
                 return None
             place += taken
         return place
 
-    def _long(self, place: int) -> int:
+    def _read_long(self, place: int) -> int:
         name, equals, value = self._argv[place][2:].partition("=")
         if name in self._rule.long and not equals:
             return 1
         if name not in self._rule.long_values:
             return 0
-        return self._value(f"--{name}", place, value, is_given=bool(equals))
+        return self._read_value(f"--{name}", place, value, is_given=bool(equals))
 
-    def _short(self, place: int) -> int:
+    def _read_short(self, place: int) -> int:
         word = self._argv[place]
         if self._rule.number and re.fullmatch(r"-\d+", word):
             return 1
         for at, letter in enumerate(word[1:], start=1):
             if letter in self._rule.values:
-                return self._value(f"-{letter}", place, word[at + 1 :], is_given=at + 1 < len(word))
+                return self._read_value(
+                    f"-{letter}", place, word[at + 1 :], is_given=at + 1 < len(word)
+                )
             if letter not in self._rule.flags:
                 return 0
         return 1
 
-    def _value(self, option: str, place: int, value: str, *, is_given: bool) -> int:
+    def _read_value(self, option: str, place: int, value: str, *, is_given: bool) -> int:
         if not is_given:
             place += 1
             if place >= len(self._argv):
@@ -169,7 +171,7 @@ class _Reader:
         return place
 
 
-def _behind_words(argv: tuple[str, ...], rule: WrapperRule) -> list[StartedCommand]:
+def _find_behind_words(argv: tuple[str, ...], rule: WrapperRule) -> list[StartedCommand]:
     found = []
     for at, word in enumerate(argv[1:], start=1):
         if word in rule.starts:
@@ -183,7 +185,7 @@ def _behind_words(argv: tuple[str, ...], rule: WrapperRule) -> list[StartedComma
     return found
 
 
-def _in_text(place: int, text: str) -> tuple[StartedCommand, ...]:
+def _find_in_text(place: int, text: str) -> tuple[StartedCommand, ...]:
     """What a shell would start that is given a text; nothing else may be in it."""
     parsed = parse_command(text)
     commands = tuple(parsed.commands())
@@ -194,17 +196,17 @@ def _in_text(place: int, text: str) -> tuple[StartedCommand, ...]:
 
 def _count_wrappers(argv: tuple[str, ...]) -> int:
     words = re.findall(r"[\w.-]+", " ".join(argv))
-    return sum(word in _rules() for word in words)
+    return sum(word in _load_rules() for word in words)
 
 
 def list_wrappers() -> frozenset[str]:
     """Return the names of programs that start whatever their arguments say, in any order."""
-    own = {name for name, rule in _rules().items() if not (rule.starts or rule.subcommands)}
+    own = {name for name, rule in _load_rules().items() if not (rule.starts or rule.subcommands)}
     return frozenset(own | _UNREADABLE) - {"find", "fd", "fdfind"}
 
 
 @functools.cache
-def _rules() -> dict[str, WrapperRule]:
+def _load_rules() -> dict[str, WrapperRule]:
     text = resources.files(__package__).joinpath("wrappers.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), dict[str, WrapperRule])
 

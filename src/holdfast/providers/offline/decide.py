@@ -76,6 +76,8 @@ class OfflineAnswer(NamedTuple):
 
     calls: tuple[OfflineCall, ...] = ()
     text: str = ""
+    not_done: str = ""
+    """Why nothing of what was asked was done, if so: all that was tried has failed."""
 
 
 def decide(request: ModelRequest) -> OfflineAnswer:
@@ -109,7 +111,21 @@ def decide(request: ModelRequest) -> OfflineAnswer:
         return _answer_structured(
             request.output_schema, _find_known(intent, conversation, box, text, result)
         )
-    return OfflineAnswer(text=text)
+    return OfflineAnswer(text=text, not_done=_find_failure(intent, conversation))
+
+
+def _find_failure(intent: GoalIntent, conversation: OfflineConversation) -> str:
+    """Return why every look at the workspace failed; empty if one did not, or none was needed.
+
+    Where a file was to be read, only the reads count: a look for files of a similar name may
+    succeed, and shows nothing of what was asked for.
+    """
+    if intent.kind in ("unknown", "plan"):
+        return ""
+    reads = [step for step in conversation.steps if step.tool == "read"]
+    tried = reads if intent.kind == "read" and reads else conversation.steps
+    failures = [step.failure for step in tried]
+    return failures[-1] if failures and all(failures) else ""
 
 
 def _read_intent(request: ModelRequest, conversation: OfflineConversation) -> GoalIntent:

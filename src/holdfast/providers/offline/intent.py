@@ -97,7 +97,7 @@ def read_intent(goal: str) -> GoalIntent:
     planned = find_planned_goal(text)
     if planned is not None:
         return GoalIntent("plan", subject=planned)
-    changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _without_names(lowered))))
+    changes = bool(_CHANGES.search(_MAKES_TEXT.sub(" ", _drop_names(lowered))))
     asks = bool(re.search(rf"\b(?:{_ASKS})\b", lowered)) or bool(_MAKES_TEXT.search(lowered))
     starts_with_change = bool(_CHANGES.match(_MAKES_TEXT.sub("", lowered.removeprefix("please "))))
     if starts_with_change and not _MAKES_TEXT.match(lowered.removeprefix("please ")):
@@ -115,7 +115,7 @@ def read_intent(goal: str) -> GoalIntent:
     return GoalIntent("unknown", also_asks_for_change=changes)
 
 
-def _without_names(text: str) -> str:
+def _drop_names(text: str) -> str:
     """Blank out quoted words and paths: `run.py` asks for nothing."""
     words = re.sub(r"[`\"'][^`\"']*[`\"']", " ", text).split()
     return " ".join(word for word in words if not re.search(r"[./_]\w", word))

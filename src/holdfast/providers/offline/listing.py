@@ -68,7 +68,7 @@ def read_listing(output: str) -> Listing:
         for line in lines
         if line.strip() and not _NOISE.search(line[:_MAX_LINE].strip())
     ]
-    entries = _without_root([entry for entry in entries if entry[1].strip("/. ")])
+    entries = _drop_root([entry for entry in entries if entry[1].strip("/. ")])
     listing = _assemble(entries, is_cut)
     total = _TOTAL.search(text)
     if total is None:
@@ -96,7 +96,7 @@ def _make_entry(line: str) -> tuple[int, str]:
     return len(lead), plain.removeprefix("./") or plain
 
 
-def _without_root(entries: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def _drop_root(entries: list[tuple[int, str]]) -> list[tuple[int, str]]:
     """Leave out a first line that names the listed directory itself."""
     if len(entries) < 2:
         return entries

@@ -90,7 +90,11 @@ class OfflineModel:
             model=_INFO.model,
             stop_reason="tool_calls" if answer.calls else "stop",
             usage=TokenUsage(),
-            metadata={"offline": True, "note": NOTE},
+            metadata={
+                "offline": True,
+                "note": NOTE,
+                **({"not_done": answer.not_done} if answer.not_done else {}),
+            },
         )
 
 

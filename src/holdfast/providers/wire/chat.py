@@ -173,7 +173,7 @@ class ChatCodec:
         if message.role == "assistant":
             return Fragment("assistant", self._render_assistant(message))
         if message.role == "tool":
-            return self._results(message)
+            return self._encode_results(message)
         if message.role == "system":
             text = "\n".join(read_text_of(message.parts))
             return Fragment("system", encode_json({"role": "system", "content": text}))
@@ -232,7 +232,7 @@ class ChatCodec:
             made["reasoning_content"] = "\n".join(thoughts)
         return encode_json(made)
 
-    def _results(self, message: Message) -> Fragment:
+    def _encode_results(self, message: Message) -> Fragment:
         """Tool messages hold text only, so attachments follow in a user message."""
         results, attached = [], []
         for part in message.parts:

@@ -486,7 +486,7 @@ def as_deltas(answer: Answer) -> list[Delta]:
     return found
 
 
-def without_cut_call(answer: Answer) -> tuple[Part, ...]:
+def drop_cut_call(answer: Answer) -> tuple[Part, ...]:
     """Return the parts; a call that was cut off before its arguments must not run without any."""
     last = answer.parts[-1] if answer.parts else None
     if answer.stop_reason not in CUT or not isinstance(last, ToolPart):

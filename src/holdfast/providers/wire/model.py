@@ -28,8 +28,8 @@ from holdfast.providers.wire.codec import (
     Codec,
     StreamDecoder,
     as_deltas,
+    drop_cut_call,
     request_id,
-    without_cut_call,
 )
 from holdfast.providers.wire.connection import WHOLE, HttpConnection, Limit, Route
 from holdfast.providers.wire.endpoint import Api, Endpoint
@@ -159,7 +159,7 @@ class WireModel:
             id=make_id("msg"),
             session_id="",
             role="assistant",
-            parts=without_cut_call(answer) if answer.stop_reason in CUT else answer.parts,
+            parts=drop_cut_call(answer) if answer.stop_reason in CUT else answer.parts,
             time_created=self._clock.now(),
             provider=self.endpoint.provider,
             model=answer.model or self.info.model,

@@ -38,9 +38,9 @@ class SseParser(msgspec.Struct, eq=False):
             LLMProtocolError: one event is larger than allowed.
         """
         if self._at_start:
-            chunk = self._without_bom(chunk)
+            chunk = self._drop_bom(chunk)
         if self._cr or chunk.find(b"\r") >= 0:
-            chunk = self._without_cr(chunk)
+            chunk = self._drop_cr(chunk)
         buffer = self._buffer
         if buffer:
             # A boundary may begin with the last byte that is already here.
@@ -90,7 +90,7 @@ class SseParser(msgspec.Struct, eq=False):
             detail = f"one event is larger than {self.max_event_bytes} bytes"
             raise LLMProtocolError(provider=self._provider, detail=detail)
 
-    def _without_bom(self, chunk: bytes) -> bytes:
+    def _drop_bom(self, chunk: bytes) -> bytes:
         held = bytes(self._buffer) + chunk
         self._buffer.clear()
         if len(held) < len(_BOM) and _BOM.startswith(held):
@@ -99,7 +99,7 @@ class SseParser(msgspec.Struct, eq=False):
         self._at_start = False
         return held.removeprefix(_BOM)
 
-    def _without_cr(self, chunk: bytes) -> bytes:
+    def _drop_cr(self, chunk: bytes) -> bytes:
         if self._cr and chunk[:1] == b"\n":
             chunk = chunk[1:]
         elif not chunk:

@@ -49,17 +49,17 @@ def open_listener(*, is_alone: bool) -> int:
 
 def _bring_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        flags = _flags(any_socket, "lo")
+        flags = _read_flags(any_socket, "lo")
         request = struct.pack("16sh22x", b"lo", flags | _IFF_UP)
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 def _is_up(name: str) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        return bool(_flags(any_socket, name) & _IFF_UP)
+        return bool(_read_flags(any_socket, name) & _IFF_UP)
 
 
-def _flags(any_socket: socket.socket, name: str) -> int:
+def _read_flags(any_socket: socket.socket, name: str) -> int:
     request = struct.pack("16sh22x", name.encode(), 0)
     flags: int = struct.unpack("16sh22x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
     return flags

@@ -35,10 +35,18 @@ def format_ago(then: float | None) -> Markup:
 def say_age(passed: float) -> str:
     """Return an age in its largest unit; what is yet to come is said so."""
     if passed < -5:
-        return f"in {format_span(-passed)}"
+        return f"in {_say_largest_unit(-passed)}"
     if passed < 5:
         return "just now"
-    return f"{format_span(passed)} ago" if passed >= _MINUTE else f"{passed:.0f} s ago"
+    return f"{_say_largest_unit(passed)} ago"
+
+
+def _say_largest_unit(seconds: float) -> str:
+    for size, name in ((_DAY, "day"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if name == 'day' and count != 1 else ''}"
+    return f"{seconds:.0f} s"
 
 
 def format_span(seconds: float | None) -> str:
@@ -93,6 +101,17 @@ def format_json(value: object) -> str:
     return cut_text(text, _LONGEST_JSON)
 
 
+def mark_code(text: str) -> Markup:
+    """Return words with what stands between backticks as code; HTML stays as it is."""
+    if isinstance(text, Markup):
+        return text
+    pieces = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if index % 2 else escape(piece)
+        for index, piece in enumerate(pieces)
+    )
+
+
 def cut_text(text: str, most: int) -> str:
     """Return a text, or its beginning with how much is missing."""
     if len(text) <= most:
@@ -115,6 +134,7 @@ FILTERS: Final[dict[str, Any]] = {
     "json": format_json,
     "cut": cut_text,
     "short": shorten_id,
+    "ticks": mark_code,
 }
 
 __all__ = [
@@ -128,6 +148,7 @@ __all__ = [
     "format_json",
     "format_money",
     "format_span",
+    "mark_code",
     "say_age",
     "shorten_id",
 ]

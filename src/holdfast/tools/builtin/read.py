@@ -97,7 +97,7 @@ def _read_with_note(workspace: Workspace, path: str, offset: int, limit: int) ->
     lies in a subdirectory is a file like others, which the model reads as one.
     """
     result = _read(workspace, path, offset, limit)
-    nearest = _nearest_instructions(workspace, path)
+    nearest = _find_nearest_instructions(workspace, path)
     if not nearest:
         return result
     note = f"({nearest} has instructions for this directory; read it before you change files here)"
@@ -109,7 +109,7 @@ def _read_with_note(workspace: Workspace, path: str, offset: int, limit: int) ->
     )
 
 
-def _nearest_instructions(workspace: Workspace, path: str) -> str:
+def _find_nearest_instructions(workspace: Workspace, path: str) -> str:
     """The nearest AGENTS.md, or CLAUDE.md, between a file and the top of the workspace."""
     with suppress(HoldfastError):
         found = workspace.stat(path).path

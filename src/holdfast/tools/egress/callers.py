@@ -22,29 +22,29 @@ def check_network_rights(host: str, ceiling: RuleSet, rights: Rights, *, label: 
     request = CallRequest(
         permission="network", targets=(host,), target_kind="host", default="allow"
     )
-    own = _about_network(rights)
-    decision = decide(request, _named(ceiling), own.parent, own.agent, own.session)
+    own = _select_network_rules(rights)
+    decision = decide(request, _find_named_rules(ceiling), own.parent, own.agent, own.session)
     if decision.action != "allow":
         raise PermissionDenied(
             permission="network", target=label or host, because=decision.explain()
         )
 
 
-def _about_network(rights: Rights) -> Rights:
-    parent = _about_network(rights.parent) if rights.parent is not None else None
+def _select_network_rules(rights: Rights) -> Rights:
+    parent = _select_network_rules(rights.parent) if rights.parent is not None else None
     return Rights(
-        agent=_named(rights.agent),
-        session=_named(rights.session),
+        agent=_find_named_rules(rights.agent),
+        session=_find_named_rules(rights.session),
         parent=parent,
         is_handed=rights.is_handed,
     )
 
 
 @functools.lru_cache(maxsize=512)
-def _named(rules: RuleSet) -> RuleSet:
+def _find_named_rules(rules: RuleSet) -> RuleSet:
     """Those rules that name the network; a rule for `*` is about calls, which were judged."""
     kept = tuple(rule for rule in rules.rules if clean_name(rule.permission) == "network")
-    also = tuple(_named(other) for other in rules.also)
+    also = tuple(_find_named_rules(other) for other in rules.also)
     return RuleSet(rules=kept, also=also, is_filter=rules.is_filter)
 
 

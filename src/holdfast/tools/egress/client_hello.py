@@ -111,11 +111,11 @@ def parse_hello(body: bytes) -> ClientHello:
             raise BadHello("an extension stands there twice")
         seen.add(kind)
         if kind == _SERVER_NAME:
-            name = _server_name(content)
+            name = _find_server_name(content)
     return ClientHello(server_name=name, hides_name=bool(seen & _HIDING))
 
 
-def _server_name(content: bytes) -> str:
+def _find_server_name(content: bytes) -> str:
     outer = _Fields(content)
     names = _Fields(outer.vector(2))
     outer.end()

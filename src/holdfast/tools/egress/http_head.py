@@ -96,16 +96,16 @@ def parse_head(data: bytes) -> ProxyRequest:
         raise BadHead("a request has exactly one Host")
     path = "/"
     if method == "CONNECT":
-        host, port = _authority(target, 0)
+        host, port = _parse_authority(target, 0)
     else:
         found = _ABSOLUTE.fullmatch(target)
         if found is None:
             raise BadHead("the target is no http:// address; for https use CONNECT")
-        host, port = _authority(found[1], 80)
+        host, port = _parse_authority(found[1], 80)
         path = found[2] if found[2].startswith("/") else f"/{found[2]}"
-    if named and _lowered(_authority(named[0], port)) != (host.lower(), port):
+    if named and _lower_host(_parse_authority(named[0], port)) != (host.lower(), port):
         raise BadHead("Host names another host than the target")
-    framing, length = _framing(fields, is_old=line[3] == b"0")
+    framing, length = _find_framing(fields, is_old=line[3] == b"0")
     if method == "CONNECT" and (framing == "chunked" or length):
         raise BadHead("CONNECT has no body")
     return ProxyRequest(
@@ -113,7 +113,7 @@ def parse_head(data: bytes) -> ProxyRequest:
         host=host,
         port=port,
         path=path,
-        fields=_kept(fields, _HOP),
+        fields=_select_kept(fields, _HOP),
         framing=framing,
         length=length,
         wants_continue=("expect", "100-continue") in [(n, v.lower()) for n, v in fields],
@@ -139,7 +139,7 @@ def parse_answer(data: bytes) -> ProxyAnswer:
     if line is None:
         raise BadHead("the server's answer is no HTTP/1", 502)
     lines = [first.decode("latin-1")]
-    lines += [f"{name}: {value}" for name, value in _kept(fields, _RESPONSE_HOP)]
+    lines += [f"{name}: {value}" for name, value in _select_kept(fields, _RESPONSE_HOP)]
     coded = any(name == "transfer-encoding" for name, _ in fields)
     lengths = {value for name, value in fields if name == "content-length"}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
@@ -167,7 +167,7 @@ def _split(data: bytes) -> tuple[bytes, list[tuple[str, str]]]:
     return first, fields
 
 
-def _authority(text: str, default: int) -> tuple[str, int]:
+def _parse_authority(text: str, default: int) -> tuple[str, int]:
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         raise BadHead("the host is malformed")
@@ -177,11 +177,11 @@ def _authority(text: str, default: int) -> tuple[str, int]:
     return found[1].removeprefix("[").removesuffix("]"), port
 
 
-def _lowered(found: tuple[str, int]) -> tuple[str, int]:
+def _lower_host(found: tuple[str, int]) -> tuple[str, int]:
     return found[0].lower(), found[1]
 
 
-def _framing(fields: list[tuple[str, str]], *, is_old: bool) -> tuple[Framing, int]:
+def _find_framing(fields: list[tuple[str, str]], *, is_old: bool) -> tuple[Framing, int]:
     lengths = [value for name, value in fields if name == "content-length"]
     codings = [value for name, value in fields if name == "transfer-encoding"]
     if len(lengths) + len(codings) > 1:
@@ -197,7 +197,9 @@ def _framing(fields: list[tuple[str, str]], *, is_old: bool) -> tuple[Framing, i
     return "length", int(lengths[0])
 
 
-def _kept(fields: list[tuple[str, str]], dropped: frozenset[str]) -> tuple[tuple[str, str], ...]:
+def _select_kept(
+    fields: list[tuple[str, str]], dropped: frozenset[str]
+) -> tuple[tuple[str, str], ...]:
     """What goes on: not what holds between two sides only, nor what they say does."""
     named = {
         one.strip().lower()

@@ -120,7 +120,7 @@ class EgressProxy:
         """Answer on a listening socket, which is closed with what is returned."""
         listening = ProxyListener()
         listening.server = await asyncio.start_server(
-            lambda reader, writer: listening.track(self._connection(reader, writer)),
+            lambda reader, writer: listening.track(self._serve_connection(reader, writer)),
             sock=listener,
             limit=MAX_HEAD,
         )
@@ -128,10 +128,12 @@ class EgressProxy:
 
     # --- one connection ---------------------------------------------------------------
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         program = ConnectionEnd(reader, writer)
         if self._busy >= self._limits.connections:
-            writer.write(_written(503, "too many connections at once"))
+            writer.write(_write_answer(503, "too many connections at once"))
             program.abort()
             return
         self._busy += 1
@@ -188,7 +190,7 @@ class EgressProxy:
             name = self._rules.check(request.host, request.port)
             await self._rates.count(name, self._rules.network())
         except PermissionDenied as error:
-            raise _Refused(403, _because(error)) from error
+            raise _Refused(403, _explain_failure(error)) from error
         except RateLimitError as error:
             raise _Refused(429, str(error)) from error
         except HoldfastError as error:
@@ -207,7 +209,7 @@ class EgressProxy:
                 # One bad address spoils the name: whoever answers so is up to something.
                 self._rules.check_address(name, address)
         except PermissionDenied as error:
-            raise _Refused(502, _because(error), told=_UNREACHABLE) from error
+            raise _Refused(502, _explain_failure(error), told=_UNREACHABLE) from error
         except (OSError, TimeoutError, UnicodeError) as error:
             because = f"{name} cannot be resolved: {error}"
             raise _Refused(502, because, told=_UNREACHABLE) from error
@@ -344,7 +346,7 @@ class EgressProxy:
 
     async def _answer(self, program: ConnectionEnd, status: int, text: str) -> None:
         with suppress(OSError):
-            await program.send(_written(status, text))
+            await program.send(_write_answer(status, text))
             await program.end()
 
 
@@ -395,7 +397,7 @@ def _check_name(hello: ClientHello, name: str) -> None:
         raise BadHello(f"TLS asks for {told}, and the tunnel is for {name} (SNI)")
 
 
-def _written(status: int, text: str) -> bytes:
+def _write_answer(status: int, text: str) -> bytes:
     body = f"holdfast: {text}\n".encode()
     head = (
         f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\n"
@@ -405,7 +407,7 @@ def _written(status: int, text: str) -> bytes:
     return head.encode() + body
 
 
-def _because(error: PermissionDenied) -> str:
+def _explain_failure(error: PermissionDenied) -> str:
     return str(error.context.get("because", "")) or str(error)
 
 

@@ -87,7 +87,7 @@ class Relay:
         Raises:
             BadHello, Exhausted, OSError, TimeoutError: it was ended early.
         """
-        async with self._bounded():
+        async with self._bound_time():
             self._up(len(hello))
             await self._server.send(hello)
             first = await _read_some(self._server.reader, RETRY_BYTES)
@@ -98,7 +98,7 @@ class Relay:
                 check(second[0])
                 self._up(len(second[1]))
                 await self._server.send(second[1])
-            await self._both(
+            await self._relay_both(
                 self._pump(self._program, self._server, self._up),
                 self._pump(self._server, self._program, self._down),
             )
@@ -109,13 +109,13 @@ class Relay:
         Raises:
             BadHead, Exhausted, OSError, TimeoutError: it was ended early.
         """
-        async with self._bounded():
+        async with self._bound_time():
             head = request.written(host)
             self._up(len(head))
             await self._server.send(head)
             if request.wants_continue and request.framing != "none":
                 await self._program.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-            body = asyncio.ensure_future(self._body(request))
+            body = asyncio.ensure_future(self._send_body(request))
             answer = asyncio.ensure_future(self._answer(request.method))
             try:
                 await asyncio.wait([body, answer], return_when=asyncio.FIRST_COMPLETED)
@@ -128,15 +128,15 @@ class Relay:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _bounded(self) -> asyncio.Timeout:
+    def _bound_time(self) -> asyncio.Timeout:
         self._limit = asyncio.timeout(self._idle_s)
         return self._limit
 
-    def _moved(self) -> None:
+    def _note_move(self) -> None:
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._idle_s)
 
-    async def _both(self, *ways: Coroutine[None, None, None]) -> None:
+    async def _relay_both(self, *ways: Coroutine[None, None, None]) -> None:
         tasks = [asyncio.ensure_future(one) for one in ways]
         try:
             await asyncio.gather(*tasks)
@@ -151,7 +151,7 @@ class Relay:
         while left != 0 and (data := await source.reader.read(min(left or _CHUNK, _CHUNK))):
             left = None if left is None else left - len(data)
             count(len(data))
-            self._moved()
+            self._note_move()
             await target.send(data)
         await target.end()
 
@@ -172,7 +172,7 @@ class Relay:
             return
         raise BadHead("the server's answer is none", 502)
 
-    async def _body(self, request: ProxyRequest) -> None:
+    async def _send_body(self, request: ProxyRequest) -> None:
         """Carry exactly the body that the head announces; what comes after it goes nowhere."""
         reader = self._program.reader
         if request.framing == "length":
@@ -199,7 +199,7 @@ class Relay:
                 raise EOFError("the body ends early")
             size -= len(data)
             self._up(len(data))
-            self._moved()
+            self._note_move()
             await self._server.send(data)
 
     async def _skip_trailers(self) -> None:

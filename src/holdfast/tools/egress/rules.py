@@ -45,7 +45,7 @@ def read_grant(text: str) -> HostGrant:
     return HostGrant(pattern=pattern, port=int(found[2]) if found[2] else None)
 
 
-def _any_host(_name: str, _port: int) -> None:
+def _allow_any_host(_name: str, _port: int) -> None:
     return
 
 
@@ -59,7 +59,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
     network: Callable[[], NetworkRules]
     grants: Callable[[], Iterable[HostGrant]] | None = None
-    judge: Callable[[str, int], None] = _any_host
+    judge: Callable[[str, int], None] = _allow_any_host
 
     def check(self, host: str, port: int) -> str:
         """Return the one spelling of a host that may be asked for, before it is resolved.
@@ -70,14 +70,14 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True):
         rules = self.network()
         name = rules.check_host(host)
         if name != host.lower():
-            raise _denied(host, "the host can be read in two ways")
-        if is_literal(name) and not self._names(name, port, rules):
-            raise _denied(host, "an address has to be allowed as it is, not by a pattern")
+            raise _make_denial(host, "the host can be read in two ways")
+        if is_literal(name) and not self._has_name(name, port, rules):
+            raise _make_denial(host, "an address has to be allowed as it is, not by a pattern")
         granted = None if self.grants is None else tuple(self.grants())
         if granted is None:
             rules.check_port(name, port)
         elif not any(grant.allows(name, port) for grant in granted):
-            raise _denied(f"{host}:{port}", "it is not among the hosts that were granted")
+            raise _make_denial(f"{host}:{port}", "it is not among the hosts that were granted")
         self.judge(name, port)
         return name
 
@@ -85,7 +85,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True):
         """Do nothing if the address may be connected to (SSRF); raises as NetworkRules does."""
         self.network().check_address(name, address)
 
-    def _names(self, name: str, port: int, rules: NetworkRules) -> bool:
+    def _has_name(self, name: str, port: int, rules: NetworkRules) -> bool:
         """Say whether a literal address was written down, in every list that counts."""
         if name not in [split_port(one)[0].strip("[]") for one in rules.allowed_hosts]:
             return False
@@ -103,7 +103,7 @@ def is_literal(host: str) -> bool:
     return True
 
 
-def _denied(target: str, because: str) -> PermissionDenied:
+def _make_denial(target: str, because: str) -> PermissionDenied:
     return PermissionDenied(permission="network", target=target[:200], because=because)
 
 

@@ -105,6 +105,18 @@ def test_wrong_arguments_are_refused(url):
         webfetch.validate({"url": url})
 
 
+URLS = (
+    "https://example.org/x",
+    "https://example.org:443/x",
+    "http://example.org/",
+    "http://[::1]:8080/",
+    "https://[::1]/",
+    "nothing",
+)
+
+
 def test_target_is_the_host(context):
     targets = webfetch.targets({"url": "https://user@Example.org:8/x"}, context.workspace)
-    assert targets == ("example.org",)
+    assert targets == ("example.org:8",)
+    usual = [webfetch.targets({"url": url}, context.workspace)[0] for url in URLS]
+    assert usual == ["example.org", "example.org", "example.org:80", "[::1]:8080", "::1", ""]

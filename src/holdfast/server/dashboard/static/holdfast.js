@@ -11,10 +11,44 @@
     event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
   });
 
-  const isTypedIn = (part) => {
-    const field = document.activeElement?.closest("textarea, input:not([type=checkbox])");
-    return Boolean(field && part.contains(field));
+  // A part in which a person writes, has chosen something or has opened a form is in use. It is
+  // left as it is until they are done: what they wrote stays, and what they look at does not move.
+  const isChanged = (field) => field.matches("[type=checkbox],[type=radio]")
+    ? field.checked !== field.defaultChecked
+    : field.matches("textarea,input:not([type=hidden],[type=file],[type=range])") && field.value !== field.defaultValue;
+  const isInUse = (part) => {
+    const field = document.activeElement?.closest("textarea,select,input:not([type=checkbox],[type=radio])");
+    return Boolean(field && part.contains(field)) || Boolean(one('[data-opens][aria-expanded="true"]', part))
+      || all("textarea,input", part).some(isChanged);
   };
+  let isHeld = false;
+  const hold = () => {
+    isHeld = true;
+    const word = one("#live-word");
+    if (word?.textContent === "live") word.textContent = "held while you write or choose";
+  };
+  // Asked again when the answer is there: meanwhile they may have begun to write.
+  document.addEventListener("htmx:before:swap", (event) => {
+    const part = event.target.closest?.("[data-live]");
+    if (!part) return;
+    if (isInUse(part)) { event.preventDefault(); hold(); return; }
+    const open = new Set(all("details[open][id]", part).map((details) => details.id));
+    const shut = new Set(all("details[id]:not([open])", part).map((details) => details.id));
+    for (const task of event.detail.tasks || []) {
+      all("details[id]", task.fragment).forEach((details) => {
+        if (open.has(details.id)) details.open = true;
+        else if (shut.has(details.id)) details.open = false;
+      });
+    }
+  });
+  ["focusout", "click", "change", "keyup"].forEach((name) => document.addEventListener(name, () => setTimeout(() => {
+    if (isHeld && !all("[data-live]").some(isInUse)) {
+      isHeld = false;
+      const word = one("#live-word");
+      if (word?.textContent.startsWith("held")) word.textContent = "live";
+      window.holdfastLive?.refresh();
+    }
+  })));
 
   // --- live: a stream says that something changed, then what is shown is fetched again -----
   class Live {
@@ -60,10 +94,9 @@
       this.pending = setTimeout(() => {
         this.pending = 0;
         this.last = performance.now();
-        // What a person is typing in is left alone until they are done.
-        all("[data-live]")
-          .filter((part) => !isTypedIn(part))
-          .forEach((part) => htmx.trigger(part, "live"));
+        all("[data-live]").forEach((part) => {
+          if (isInUse(part)) hold(); else htmx.trigger(part, "live");
+        });
       }, wait);
     }
   }
@@ -78,7 +111,7 @@
     const bare = document.title.replace(/^\(\d+\) /, "");
     document.title = waiting ? `(${waiting}) ${bare}` : bare;
   };
-  document.addEventListener("htmx:after:swap", () => { count(); choose(chosen); });
+  document.addEventListener("htmx:after:swap", () => { count(); mark(); });
 
   // --- times --------------------------------------------------------------------------------
   const span = (s) => s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
@@ -113,19 +146,34 @@
   });
 
   // --- keys: j and k go through what waits, a, d and e answer it ------------------------------
-  let chosen = -1;
-  const asks = () => all(".ask");
-  function choose(index, moves) {
+  // The chosen one is known by its id: when others come and go, a key never answers another one.
+  let chosen = "";
+  const asks = () => all("section.ask");
+  const find = () => asks().find((ask) => ask.id === chosen);
+  const mark = () => asks().forEach((ask) => ask.classList.toggle("chosen", Boolean(chosen) && ask.id === chosen));
+  let place = -1;
+  function move(step) {
     const list = asks();
-    if (!list.length) { chosen = -1; return; }
-    chosen = Math.max(-1, Math.min(index, list.length - 1));
-    list.forEach((ask, at) => ask.classList.toggle("chosen", at === chosen));
-    if (moves && chosen >= 0) { list[chosen].scrollIntoView({block: "nearest"}); list[chosen].focus({preventScroll: true}); }
+    const at = list.findIndex((ask) => ask.id === chosen);
+    place = Math.max(0, Math.min((at < 0 ? Math.min(place, list.length) - (step > 0 ? 1 : 0) : at) + step, list.length - 1));
+    if (at < 0 && !chosen) place = 0;
+    chosen = list[place].id;
+    mark();
+    list[place].scrollIntoView({block: "nearest"});
+    list[place].focus({preventScroll: true});
   }
+  const shut = (part) => {
+    const opener = one(`[data-opens="${part.id}"]`);
+    part.hidden = true;
+    opener?.setAttribute("aria-expanded", "false");
+    opener?.focus();
+  };
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.matches("input,textarea,select,[contenteditable]");
     if (event.key === "Escape") {
-      if (isTyping) event.target.blur();
+      const part = event.target.closest("form[id]");
+      if (part && one(`[data-opens="${part.id}"]`)) { part.reset(); shut(part); }
+      else if (isTyping) event.target.blur();
       one("#keys")?.close();
       return;
     }
@@ -140,10 +188,10 @@
     if (event.key === "/" && one("#search")) { event.preventDefault(); one("#search").focus(); return; }
     if (event.key === "?" && one("#keys")) { one("#keys").showModal(); return; }
     if (!asks().length) return;
-    const press = (name) => { const button = one(`[data-key="${name}"]`, asks()[chosen]); if (button) { event.preventDefault(); button.click(); } };
-    if (event.key === "j") choose(chosen + 1, true);
-    else if (event.key === "k") choose(Math.max(0, chosen - 1), true);
-    else if (chosen >= 0 && "ade".includes(event.key)) press(event.key);
+    const press = (name) => { const button = one(`[data-key="${name}"]`, find()); if (button) { event.preventDefault(); button.click(); } };
+    if (event.key === "j") move(1);
+    else if (event.key === "k") move(-1);
+    else if (find() && "ade".includes(event.key)) press(event.key);
   });
 
   // --- the conversation -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ import re
 from typing import Final, cast, get_args
 
 from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.observability import make_trace_id
 from holdfast.operations import runs
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
@@ -15,7 +16,9 @@ from holdfast.sessions import Run, RunStatus
 _PAGE: Final = 50
 _MOST_SEARCHED: Final = 500
 _STATUSES: Final = get_args(RunStatus)
+_MOST_TRACED: Final = 10_000
 _ID: Final = re.compile(r"run_[0-9a-z]+")
+_TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 async def _show(ask: Ask) -> Shown:
@@ -28,6 +31,8 @@ async def _show(ask: Ask) -> Shown:
             return GoTo(ask.link("runs", (await ask.perform(runs.get, words)).id))
         except NotFound:
             pass
+    if _TRACE.fullmatch(words) and (traced := await _find_traced(ask, words)):
+        return GoTo(ask.link("runs", traced))
     rows, cursor = await _search(ask, status, words)
     values = {
         "rows": rows,
@@ -62,6 +67,20 @@ async def _search(ask: Ask, status: str, words: str) -> tuple[list[RunRow], str]
         looked, cursor = looked + len(rows), page.next_cursor
         if not cursor or not words or len(found) >= _PAGE or looked >= _MOST_SEARCHED:
             return found, cursor
+
+
+async def _find_traced(ask: Ask, trace_id: str) -> str:
+    """Return the run of a trace, among the newest 10,000; its id is made of that of the run."""
+    cursor, looked = "", 0
+    while looked < _MOST_TRACED:
+        page = await ask.perform(runs.find, limit=100, cursor=cursor)
+        for run in page.items:
+            if make_trace_id(run.id).hex() == trace_id:
+                return run.id
+        looked, cursor = looked + len(page.items), page.next_cursor
+        if not cursor:
+            break
+    return ""
 
 
 def _has(row: RunRow, words: str) -> bool:

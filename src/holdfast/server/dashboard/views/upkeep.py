@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from holdfast.identity import ROLES
@@ -65,7 +66,7 @@ async def _show_audit(ask: Ask) -> Shown:
                 one.actor,
                 one.tool,
                 make_badge(one.outcome) if one.outcome else "",
-                make_lines(one.time, f"event {one.seq}"),
+                _show_time(one.time) + make_lines("", f"event {one.seq}"),
             )
         )
         for one in found
@@ -109,6 +110,14 @@ async def _show_audit(ask: Ask) -> Shown:
             forms=forms,
         ),
     )
+
+
+def _show_time(text: str) -> Markup:
+    """Return a time of the trail as an age; one that is none is shown as it is."""
+    try:
+        return format_ago(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return Markup("{}").format(text)
 
 
 async def _load_heads(ask: Ask) -> Shown:

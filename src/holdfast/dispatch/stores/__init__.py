@@ -1,0 +1,1 @@
+"""Dispatchers on a database."""

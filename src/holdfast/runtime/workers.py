@@ -1,0 +1,161 @@
+"""Workers: processes that go on with whatever waits in the sessions of a tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from holdfast.dispatch import (
+    DeadLetter,
+    Dispatcher,
+    Progress,
+    WorkerOptions,
+    WorkerStatus,
+    open_dispatcher,
+)
+from holdfast.errors import StorageError
+from holdfast.journal import Condition, RowQuery
+from holdfast.observability import Logger
+from holdfast.sessions import RUNS, Run, list_unfinished
+
+if TYPE_CHECKING:
+    from holdfast.runtime.runtime import Runtime
+
+_log = Logger("holdfast.workers")
+_MOST = 10_000
+_LOOK_FOR_FORGOTTEN_S = 30.0
+
+
+class WorkerService:
+    """Works on wake-ups, and tells who does and what was given up."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Work on the sessions of this runtime."""
+        self._runtime = runtime
+        self._dispatcher: Dispatcher | None = None
+        self._active: set[str] = set()
+
+    async def list_workers(self) -> list[WorkerStatus]:
+        """Return the workers that live, and what they hold."""
+        return await (await self._opened()).list_workers()
+
+    async def list_dead(self) -> list[DeadLetter]:
+        """Return the wake-ups that were given up."""
+        return await (await self._opened()).list_dead()
+
+    async def retry_dead(self, letter_id: int) -> DeadLetter:
+        """Have a session tried again whose wake-up was given up."""
+        return await (await self._opened()).retry_dead(letter_id)
+
+    async def work(
+        self,
+        stop: asyncio.Event,
+        *,
+        concurrency: int = 4,
+        name: str = "",
+        most_failures: int = 5,
+        grace_s: float | None = None,
+    ) -> None:
+        """Go on with sessions until told to stop; what has not ended then goes on elsewhere."""
+        runtime, dispatcher = self._runtime, await self._opened()
+        settings = runtime.settings
+        options = WorkerOptions(
+            name=name or f"{socket.gethostname()}-{os.getpid()}",
+            concurrency=concurrency,
+            lease_ttl_s=settings.sessions.lease_ttl_s,
+            most_failures=most_failures,
+            grace_s=settings.server.grace_s if grace_s is None else grace_s,
+            on_leaving=self._leave,
+        )
+        beside = [asyncio.create_task(self._find_forgotten(dispatcher), name="find-forgotten")]
+        if not dispatcher.has_store_wakeups:
+            beside.append(asyncio.create_task(self._follow_inboxes(dispatcher), name="inboxes"))
+        _log.debug("worker.started", worker=options.name, concurrency=concurrency)
+        try:
+            await dispatcher.work(self._go_on, options, stop)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            _log.debug("worker.stopped", worker=options.name)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            await dispatcher.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    async def _opened(self) -> Dispatcher:
+        if self._dispatcher is None:
+            runtime = self._runtime
+            self._dispatcher = open_dispatcher(
+                runtime.settings.storage.url, clock=runtime.journal.clock
+            )
+        await self._dispatcher.open()
+        return self._dispatcher
+
+    def _leave(self) -> None:
+        self._runtime.turns.is_leaving = True
+
+    async def _go_on(self, session_id: str) -> Progress:
+        if session_id in self._active:
+            return "later"
+        self._active.add(session_id)
+        try:
+            return await self._execute_all(session_id)
+        finally:
+            self._active.discard(session_id)
+
+    async def _execute_all(self, session_id: str) -> Progress:
+        """Execute run after run of a session, while the next one is for any process."""
+        runtime = self._runtime
+        while True:
+            waiting = await list_unfinished(runtime.journal, session_id)
+            if not waiting or waiting[0].status == "parked":
+                return "done"
+            run = waiting[0]
+            if not await self._is_free(run):
+                return "later"
+            if not await runtime.recovery.go_on(run):
+                return "done"
+            after = await runtime.turns.get(run.id)
+            if not after.has_ended and after.status != "parked":
+                return "later"
+
+    async def _is_free(self, run: Run) -> bool:
+        """Say whether no living process has a run, or is about to execute it."""
+        runtime = self._runtime
+        for head in await runtime.journal.store.heads(run.session_id):
+            if head.is_held and head.owner != runtime.turns.owner:
+                return False
+        if run.status == "running" or run.owner in ("", runtime.turns.owner):
+            return True
+        return not await runtime.journal.store.is_alive(run.owner)
+
+    async def _follow_inboxes(self, dispatcher: Dispatcher) -> None:
+        async with contextlib.aclosing(self._runtime.feed.follow_all()) as feed:
+            async for event in feed:
+                if event.kind in ("run.queued", "run.woken") and event.decode().wakes_session:
+                    await dispatcher.wake(event.session_id)
+
+    async def _find_forgotten(self, dispatcher: Dispatcher) -> None:
+        """Wake sessions whose process is gone and never left a wake-up, again and again."""
+        runtime = self._runtime
+        while True:
+            with contextlib.suppress(StorageError):
+                for status in ("running", "queued"):
+                    where = (Condition("status", "=", status),)
+                    query = RowQuery(projection=RUNS, where=where, limit=_MOST)
+                    for keyed in await runtime.journal.rows(query):
+                        run = keyed.row
+                        if await self._is_free(run) and await runtime.recovery.can_go_on(run):
+                            await dispatcher.wake(run.session_id)
+            await asyncio.sleep(_LOOK_FOR_FORGOTTEN_S)
+
+
+__all__ = ["WorkerService"]
