@@ -1,6 +1,6 @@
 """Ids of traces and spans; they follow from runs, so every process makes the same ones.
 
-A run that was asked for within somebody's trace (the header `traceparent`, W3C Trace Context)
+A run that was asked for within a caller's trace (the header `traceparent`, W3C Trace Context)
 continues that one: its spans have the trace's id, and the root hangs below the caller's span.
 """
 
@@ -21,7 +21,7 @@ INCOMING_TRACE: Final = ContextVar("holdfast_incoming_trace", default="")
 
 
 class TraceParent(msgspec.Struct, frozen=True):
-    """A place in somebody's trace."""
+    """A place in a caller's trace."""
 
     trace_id: bytes
     span_id: bytes

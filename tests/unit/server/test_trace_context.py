@@ -14,6 +14,7 @@ from holdfast.runtime.trace_spans import build_trace
 from holdfast.testing import ScriptedModel, tool_call
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+ANYTHING = {"permission": "*", "action": "allow"}
 GIVEN = f"00-{TRACE}-{SPAN}-01"
 
 
@@ -61,7 +62,7 @@ async def test_a_run_keeps_the_trace_of_its_request_over_a_restart(tmp_path: Pat
 async def test_a_run_below_another_one_is_in_its_trace(tmp_path: Path) -> None:
     child = Agent("child", model=ScriptedModel("done"), description="Does it.", mode="subagent")
     answers = (tool_call("task", prompt="do it", subagent_type="child"), "over")
-    parent = Agent("parent", model=ScriptedModel(*answers), rules={"task": "allow"})
+    parent = Agent("parent", model=ScriptedModel(*answers), permission=[ANYTHING])
     async with running(tmp_path, agents=[parent, child]) as server:
         asked = {"agent_name": "parent", "user_message": "go"}
         headers = {"traceparent": GIVEN}
