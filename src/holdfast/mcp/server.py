@@ -39,9 +39,10 @@ from holdfast.mcp.readings import (
 )
 from holdfast.mcp.results import render_error, to_result
 from holdfast.mcp.tools import hold_back, make_tool
-from holdfast.observability import Logger
+from holdfast.observability import Logger, make_traceparent
 from holdfast.settings import McpEndpoint
 from holdfast.tools import Tool, ToolContext, ToolResult
+from holdfast.turns import ENCLOSING
 
 if TYPE_CHECKING:
     from holdfast.mcp.wire.session import WireSession
@@ -243,6 +244,7 @@ class Server:
                 patience=errand.patience,
                 on_progress=lambda *told: _report(context, *told),
                 elicit=errand.elicit,
+                traceparent=_find_trace(context),
             ),
         )
 
@@ -399,6 +401,18 @@ class Server:
 def format_where(endpoint: McpEndpoint) -> str:
     """Say in a line what a server is: its address, or its command."""
     return endpoint.url or shlex.join((str(endpoint.command), *endpoint.args))
+
+
+def _find_trace(context: ToolContext) -> str:
+    """Return where the call of a run stands in its trace; empty for one that belongs to none."""
+    turn = ENCLOSING.get()
+    if turn is None:
+        return ""
+    starter = turn.request.options.get("starter")
+    root = starter.get("root", "") if isinstance(starter, dict) else ""
+    key = f"call:{context.run_id}:{context.call_id}"
+    given = turn.request.traceparent
+    return make_traceparent(context.run_id, key, root=str(root), given=given).format()
 
 
 def _report(context: ToolContext, done: float, total: float | None, message: str | None) -> None:

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from holdfast.observability.logger import read_log_fields as read_log_fields
     from holdfast.observability.logs import configure_logs as configure_logs
     from holdfast.observability.process_secrets import process_redactor as process_redactor
+    from holdfast.observability.trace_ids import INCOMING_TRACE as INCOMING_TRACE
+    from holdfast.observability.trace_ids import TraceParent as TraceParent
     from holdfast.observability.trace_ids import make_span_id as make_span_id
     from holdfast.observability.trace_ids import make_trace_id as make_trace_id
+    from holdfast.observability.trace_ids import make_traceparent as make_traceparent
+    from holdfast.observability.trace_ids import parse_traceparent as parse_traceparent
     from holdfast.observability.trail import AuditEntry as AuditEntry
     from holdfast.observability.trail import AuditTrail as AuditTrail
     from holdfast.observability.trail import parse_entry as parse_entry
@@ -38,7 +42,8 @@ else:
             "logger": "EVENTS_LOGGER LogEvent Logger bind_log_fields read_log_fields",
             "logs": "configure_logs",
             "process_secrets": "process_redactor",
-            "trace_ids": "make_span_id make_trace_id",
+            "trace_ids": "INCOMING_TRACE TraceParent make_span_id make_trace_id make_traceparent "
+            "parse_traceparent",
             "trail": "AuditEntry AuditTrail parse_entry",
         },
     )

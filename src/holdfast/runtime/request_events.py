@@ -5,11 +5,11 @@ A key is kept as a digest, together with the caller and the operation that it wa
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.journal import Event, Payload, Projection, payload
+from holdfast.journal import Event, Payload, Projection, payload, upcaster
 
 
 @payload("request.accepted", is_open=True, is_inherited=False)
@@ -25,7 +25,7 @@ class RequestAccepted(Payload, frozen=True, kw_only=True):
     run_id: str = ""
 
 
-@payload("request.answered", is_open=True, is_inherited=False, has_content=True)
+@payload("request.answered", version=2, is_open=True, is_inherited=False, has_content=True)
 class RequestAnswered(Payload, frozen=True, kw_only=True):
     """What such a request was answered with, to be answered again."""
 
@@ -39,6 +39,12 @@ class RequestAnswered(Payload, frozen=True, kw_only=True):
     def redacted(self) -> RequestAnswered:
         """Keep that there was an answer; drop what it said, and to whom."""
         return msgspec.structs.replace(self, body="", owner="")
+
+
+@upcaster("request.answered", from_version=1)
+def _answer_without_owner(value: dict[str, Any]) -> dict[str, Any]:
+    """Of the first version it is not known whose request it was."""
+    return {"owner": "", **value}
 
 
 @payload("debug.used", is_open=True, is_inherited=False)

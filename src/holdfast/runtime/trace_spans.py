@@ -15,7 +15,7 @@ from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload
 from holdfast.mcp.events import McpInvoked
 from holdfast.memory.events import MemoryRecalled
 from holdfast.messages import ToolPart
-from holdfast.observability import genai, make_trace_id
+from holdfast.observability import genai, make_trace_id, parse_traceparent
 from holdfast.orchestration.loop.events import (
     PlanCreated,
     PlanRevised,
@@ -29,7 +29,7 @@ from holdfast.orchestration.workflows.events import (
     WorkflowStepStarted,
 )
 from holdfast.runs import ChildRun, list_runs_below
-from holdfast.sessions import MessageCreated, MessagePartUpdated, Run, RunFailure
+from holdfast.sessions import MessageCreated, MessagePartUpdated, Run, RunFailure, request_of
 from holdfast.tools.events import NestedCallEnded
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
@@ -60,6 +60,8 @@ class RunTrace(msgspec.Struct, frozen=True, kw_only=True):
     """All spans of a run and of the runs below it, parents first."""
 
     trace_id: bytes
+    parent: bytes = b""
+    """The span of the caller below which the root hangs, in a trace that is not ours."""
     spans: tuple[TraceSpan, ...]
 
 
@@ -93,7 +95,12 @@ async def build_trace(
     for one in found.values():
         if one.parent and one.parent not in found:
             one.parent = f"run:{run.id}"
-    return RunTrace(trace_id=make_trace_id(run.id), spans=_sort(found, f"run:{run.id}"))
+    above = parse_traceparent((await request_of(journal, run)).traceparent)
+    return RunTrace(
+        trace_id=above.trace_id if above is not None else make_trace_id(run.id),
+        parent=above.span_id if above is not None else b"",
+        spans=_sort(found, f"run:{run.id}"),
+    )
 
 
 async def _read_run(journal: Journal, child: ChildRun) -> AsyncIterator[Event]:

@@ -21,7 +21,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError, MissingExtra, NotFound, TraceExportFailed, UsageError
 from holdfast.journal import Journal
-from holdfast.observability import make_span_id, make_trace_id
+from holdfast.observability import make_span_id, make_trace_id, parse_traceparent
 from holdfast.policy import NetworkRules
 from holdfast.private_files import PrivateJsonFile
 from holdfast.runs import CHILDREN
@@ -33,6 +33,7 @@ from holdfast.runtime.trace_spans import (
     add_foreign_names,
     build_trace,
 )
+from holdfast.sessions import request_of
 from holdfast.settings import Settings
 from holdfast.tools import HttpRequest, SafeHttpClient
 from holdfast.turns import TurnQueue
@@ -151,13 +152,17 @@ class TraceService:
 
     async def _is_sampled(self, run_id: str) -> bool:
         """Say whether a run is sent by itself: a root, and of the part that is."""
-        part = int.from_bytes(make_trace_id(run_id)[8:], "big") / 2**64
-        if not run_id or part >= self._chosen.sample_ratio:
+        if not run_id:
             return False
         try:
             run = await self._turns.get(run_id)
+            above = parse_traceparent((await request_of(self._journal, run)).traceparent)
         except NotFound:
             return False  # its session was deleted meanwhile
+        part = int.from_bytes(make_trace_id(run_id)[8:], "big") / 2**64
+        # Who began the trace has decided for all of it.
+        if not (above.is_sampled if above is not None else part < self._chosen.sample_ratio):
+            return False
         return await self._journal.row(CHILDREN, run.session_id, run_id) is None
 
     async def _keep(self, seq: int) -> None:
@@ -243,7 +248,7 @@ def encode_trace(trace: RunTrace, run_id: str) -> bytes:
         made = scope.spans.add(
             trace_id=trace.trace_id,
             span_id=make_span_id(run_id, span.key),
-            parent_span_id=make_span_id(run_id, span.parent) if span.parent else b"",
+            parent_span_id=make_span_id(run_id, span.parent) if span.parent else trace.parent,
             name=span.name,
             kind=trace_pb2.Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=int(span.start * 1e9),

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, TypeVar
 
 from holdfast.errors import HoldfastError, NotPermitted, RequestTimeout, ServerDraining
 from holdfast.ids import make_id
-from holdfast.observability import Logger, bind_log_fields
+from holdfast.observability import INCOMING_TRACE, Logger, bind_log_fields, parse_traceparent
 from holdfast.operations import (
     OWNER,
     Caller,
@@ -66,7 +66,6 @@ from holdfast.settings import Settings
 _log = Logger("holdfast.server")
 _PROBES = frozenset({"/health", "/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
 _ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
 _OF_SESSION: Final = frozenset({"runs.events"})
@@ -214,10 +213,13 @@ class HttpApplication:
         scope["holdfast.request_id"] = request_id
         scope["holdfast.name"] = ""
         self.active += 1
+        trace = _header(scope, b"traceparent")
+        incoming = INCOMING_TRACE.set(trace if parse_traceparent(trace) is not None else "")
         try:
             with bind_log_fields(request_id=request_id):
                 await self._pass(scope, receive, sending)
         finally:
+            INCOMING_TRACE.reset(incoming)
             self.active -= 1
             taken = asyncio.get_running_loop().time() - started
             name = scope["holdfast.name"]
@@ -251,7 +253,7 @@ class HttpApplication:
             (b"referrer-policy", b"no-referrer"),
         ]
         trace = _header(scope, b"traceparent")
-        if _TRACEPARENT.fullmatch(trace):
+        if parse_traceparent(trace) is not None:
             headers.append((b"traceparent", trace.encode()))
         origin = _header(scope, b"origin")
         if origin and self._guard.is_known_origin(origin):
@@ -355,7 +357,7 @@ class HttpApplication:
             operation, goes_on = endpoint.operation, "run_id" in endpoint.fields
             asked = perform_again if is_again else perform_once
             work = asked(operation, runtime, caller, values)
-            return encode_response(endpoint, await self._bound(work, goes_on=goes_on), values)
+            return encode_response(endpoint, await self.bound(work, goes_on=goes_on), values)
 
         if not key or file is not None:
             return await perform(values, False)
@@ -400,9 +402,13 @@ class HttpApplication:
         What `goes_on` is not given up with its request: a run is followed by its id.
         """
         work = operation.perform(runtime, caller, **values)
-        return await self._bound(work, goes_on=goes_on)
+        return await self.bound(work, goes_on=goes_on)
 
-    async def _bound(self, asked: Coroutine[Any, Any, T], *, goes_on: bool) -> T:
+    async def bound(self, asked: Coroutine[Any, Any, T], *, goes_on: bool) -> T:
+        """Return what work answers, no later than a request may take; raises RequestTimeout.
+
+        What `goes_on` is not given up then, nor with the request.
+        """
         work = asyncio.ensure_future(asked)
         self._detached.add(work)
         work.add_done_callback(self._forget)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from holdfast.agents import AgentResult
-from holdfast.canonical import digest
 from holdfast.observability import Logger
 from holdfast.operations import Caller, runs
 from holdfast.runs import StreamItem
@@ -169,11 +168,4 @@ def _forget(ending: asyncio.Future[Any]) -> None:
         ending.exception()
 
 
-def name_run(caller: Caller, face: str, key: str) -> str:
-    """Return the id of the run that an idempotency key of a caller stands for; empty without."""
-    if not key:
-        return ""
-    return f"run_{digest([face, caller.tenant, caller.subject, key])[:26]}"
-
-
-__all__ = ["HEARTBEAT", "FrameStream", "name_run", "start_run"]
+__all__ = ["HEARTBEAT", "FrameStream", "start_run"]

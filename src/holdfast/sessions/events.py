@@ -179,7 +179,7 @@ class MessageDeleted(Payload, frozen=True, kw_only=True):
     message_id: str
 
 
-@payload("run.queued", is_open=True, is_inherited=False, has_content=True)
+@payload("run.queued", version=2, is_open=True, is_inherited=False, has_content=True)
 class RunQueued(Payload, frozen=True, kw_only=True):
     """A turn waits for the session; `owner` is the process that wants to execute it."""
 
@@ -189,6 +189,8 @@ class RunQueued(Payload, frozen=True, kw_only=True):
     agent: str = ""
     is_urgent: bool = False
     options: JsonObject = msgspec.field(default_factory=dict)
+    traceparent: str = ""
+    """The place in its caller's trace, as W3C Trace Context writes it; empty without one."""
 
     @property
     def wakes_session(self) -> bool:
@@ -198,6 +200,12 @@ class RunQueued(Payload, frozen=True, kw_only=True):
     def redacted(self) -> RunQueued:
         """Keep who and when; drop message and options."""
         return msgspec.structs.replace(self, message=None, options={})
+
+
+@upcaster("run.queued", from_version=1)
+def _queue_without_trace(value: JsonObject) -> JsonObject:
+    """Of the first version no trace is known; its options have no wishes of a client."""
+    return value
 
 
 @payload("run.started", is_inherited=False)

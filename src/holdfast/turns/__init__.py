@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.turns.outcomes import is_exhaustion as is_exhaustion
     from holdfast.turns.outcomes import is_machine_fault as is_machine_fault
     from holdfast.turns.queue import TurnQueue as TurnQueue
+    from holdfast.turns.turn import ENCLOSING as ENCLOSING
     from holdfast.turns.turn import CancelRequest as CancelRequest
     from holdfast.turns.turn import Handler as Handler
     from holdfast.turns.turn import Outcome as Outcome
@@ -34,7 +35,7 @@ else:
             "leases": "Lease LeaseKeeper",
             "outcomes": "finish is_exhaustion is_machine_fault",
             "queue": "TurnQueue",
-            "turn": "CancelRequest Handler Outcome Turn TurnCancelled TurnCompleted TurnFailed "
+            "turn": "ENCLOSING CancelRequest Handler Outcome Turn TurnCancelled TurnCompleted TurnFailed "
             "TurnParked",
         },
     )

@@ -100,6 +100,7 @@ async def list_late_steering(turn: Turn, owner: str) -> list[Payload]:
             message=sent.message,
             agent=turn.request.agent,
             options=turn.request.options,
+            traceparent=turn.request.traceparent,
         )
         moved += [facts.SignalMoved(signal_id=sent.signal_id, run_id=queued.run_id), queued]
     return moved

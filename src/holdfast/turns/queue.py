@@ -28,6 +28,7 @@ from holdfast.errors import (
 from holdfast.ids import check_id, make_id
 from holdfast.journal import Journal, Origin, Payload
 from holdfast.messages import Message, strip_session
+from holdfast.observability import INCOMING_TRACE
 from holdfast.sessions import (
     RUNS,
     Lease,
@@ -106,6 +107,7 @@ class TurnQueue:
             raise UsageError(detail=f"on_busy is one of {', '.join(facts.ON_BUSY)}.")
         session_id = (await self._manager.get_session(session_id)).id
         await self._keeper.show_presence()
+        around = ENCLOSING.get()
         queued = facts.RunQueued(
             run_id=check_id(run_id, "run") if run_id else make_id("run"),
             owner="" if is_for_any_process else self._keeper.owner,
@@ -113,6 +115,7 @@ class TurnQueue:
             agent=agent,
             is_urgent=on_busy == "interrupt",
             options=options or {},
+            traceparent=around.request.traceparent if around else INCOMING_TRACE.get(),
         )
         try:
             origin = Origin(run_id=queued.run_id, correlation_id=correlation_id)
@@ -190,12 +193,14 @@ class TurnQueue:
         turn: Turn | None = None
         has_place = False
         if is_new or opening is not None:
+            around = ENCLOSING.get()
             queued = facts.RunQueued(
                 run_id=check_id(run_id, "run"),
                 owner=self._keeper.owner,
                 message=strip_session(message),
                 agent=agent,
                 options=options or {},
+                traceparent=around.request.traceparent if around else INCOMING_TRACE.get(),
             )
             try:
                 has_place = await self._slots.take()

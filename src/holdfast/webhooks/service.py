@@ -18,7 +18,7 @@ from holdfast.canonical import JsonObject, digest
 from holdfast.errors import HoldfastError, NotFound, StorageError, UsageError
 from holdfast.ids import make_id, make_random_token
 from holdfast.journal import SYSTEM_SESSION, Condition, Event, Journal, Payload, RowQuery
-from holdfast.observability import Logger
+from holdfast.observability import Logger, make_traceparent
 from holdfast.policy import ApprovalRequested, NetworkRules, open_every_port
 from holdfast.private_files import PrivateJsonFile
 from holdfast.sessions import (
@@ -28,6 +28,7 @@ from holdfast.sessions import (
     RunParked,
     SessionManager,
     find_run,
+    request_of,
 )
 from holdfast.tools import HttpRequest, SafeHttpClient
 from holdfast.turns import Lease
@@ -437,7 +438,7 @@ class WebhookService:
         request = HttpRequest(
             url=hook.url,
             method="POST",
-            headers=headers,
+            headers={**headers, **await self._find_trace(delivery)},
             body=body,
             max_bytes=64 * 1024,
             timeout_s=_TIMEOUT_S,
@@ -454,6 +455,15 @@ class WebhookService:
         error_text = f"it answered with {answer.status}"
         await self._note(delivery, status, http_status=answer.status, error=error_text)
         return False
+
+    async def _find_trace(self, delivery: Delivery) -> dict[str, str]:
+        """Return the header that tells a receiver the trace of the run that a message is about."""
+        run_id = str(delivery.data.get("run_id") or "")
+        run = await find_run(self._journal, run_id) if run_id else None
+        if run is None:
+            return {}  # its session was deleted meanwhile
+        given = (await request_of(self._journal, run)).traceparent
+        return {"traceparent": make_traceparent(run_id, f"run:{run_id}", given=given).format()}
 
     async def _hand_over(
         self,

@@ -81,6 +81,11 @@ def make_server(flavour: str = "") -> MCPServer:
         return "done"
 
     @server.tool()
+    def trace(context: Context) -> str:
+        """Say in which trace the caller is."""
+        return str((context.request_context.meta or {}).get("traceparent", ""))
+
+    @server.tool()
     def picture() -> Image:
         """Return an image."""
         return Image(data=b"\x89PNG not really", format="png")

@@ -43,7 +43,7 @@ async def test_remote_tool_is_called_through_the_gate_and_kept(tmp_path: Path, a
         assert "approval.requested" in kinds
         assert "tool.started" in kinds
         (met,) = await facts(client, "mcp.connected")
-        assert (met.endpoint, met.transport, met.tools) == ("far", "http", 8)
+        assert (met.endpoint, met.transport, met.tools) == ("far", "http", 9)
         (called,) = await facts(client, "mcp.invoke")
         assert (called.tool, called.outcome) == ("add", "answered")
         assert called.session_id == done.run.session_id
@@ -137,7 +137,7 @@ async def test_health_says_how_a_server_is(tmp_path: Path, address: str):
     async with client_for(tmp_path, {**at(address), **gone, **off}) as client:
         await client.mcp.invoke("far", "echo", {"text": "x"})
         health = {one.name: one for one in await client.mcp.health()}
-    assert (health["far"].status, health["far"].invocations, health["far"].tools) == ("ok", 1, 8)
+    assert (health["far"].status, health["far"].invocations, health["far"].tools) == ("ok", 1, 9)
     assert health["far"].latency_ms is not None
     assert health["gone"].status == "failed"
     assert health["gone"].last_error

@@ -16,6 +16,12 @@ from holdfast import Agent, AsyncClient
 from holdfast.errors import McpFailed, McpUntrusted, PermissionDenied, UsageError
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.mcp import McpInvoked, McpLost
+from holdfast.observability import (
+    INCOMING_TRACE,
+    TraceParent,
+    make_span_id,
+    parse_traceparent,
+)
 from holdfast.providers.model import ModelRequest
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, tool_call
@@ -255,3 +261,20 @@ async def test_projects_server_is_not_started_before_it_is_trusted(tmp_path: Pat
     async with client() as second:
         with pytest.raises(McpUntrusted):
             await second.mcp.invoke("rude", "echo", {})
+
+
+async def test_server_is_told_the_trace_of_the_call(tmp_path: Path):
+    endpoint = {"tests": program("mcp_server.py", "stdio", timeout_s=60, connect_timeout_s=120)}
+    given = f"00-{'1f' * 16}-{'2e' * 8}-00"
+    async with client_for(tmp_path, endpoint) as client:
+        token = INCOMING_TRACE.set(given)
+        called = await client.mcp.invoke("tests", "trace", {})
+        INCOMING_TRACE.reset(token)
+        told = parse_traceparent(called.part.output)
+        assert told is not None
+        key = f"call:{called.run.id}:{called.part.call_id}"
+        assert told == TraceParent(
+            bytes.fromhex("1f" * 16), make_span_id(called.run.id, key), False
+        )
+        other = parse_traceparent((await client.mcp.invoke("tests", "trace", {})).part.output)
+        assert other is not None and other.is_sampled and other.trace_id != told.trace_id

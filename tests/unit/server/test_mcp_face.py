@@ -15,6 +15,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import TypeAdapter
 from served import Running, running
 
 from holdfast import Agent, tool
@@ -89,6 +90,45 @@ async def test_a_person_behind_the_client_is_asked(
         _, found = await server.ask("GET", f"/v1/sessions/{session_id}/messages")
         [call] = [p for m in found["items"] for p in m["parts"] if p["type"] == "tool"]
         assert (call["state"] == "completed") == (decision == "allow")
+
+
+async def test_the_state_of_a_question_is_of_use_to_its_client_alone(tmp_path: Path) -> None:
+    agents = [make_agent(name, tool_call("erase", name="disk"), "Over.") for name in ("a", "b")]
+    states: list[str] = []
+
+    async def elicit(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "allow"})
+
+    async with running(tmp_path, agents=agents) as server:
+        made = await server.ask(
+            "POST", "/v1/keys", {"name": "k", "roles": ["admin"], "subject": "eve"}
+        )
+        async with connect(server, MODES[1], elicitation_callback=elicit) as client:
+            call = _call("ask_a", {"message": "Erase it."})
+            asked = await client.session.send_request(call, _ANSWER)
+            assert isinstance(asked, types.InputRequiredResult)
+            states.append(asked.request_state or "")
+            _, runs = await server.ask("GET", "/v1/runs")
+            [run] = runs["items"]
+            assert run["id"] not in states[0]
+            for state, tool_name in ((run["id"], "ask_a"), (states[0], "ask_b"), ("x", "ask_a")):
+                again = _call(tool_name, {"message": "x"}, request_state=state)
+                refused = await client.session.send_request(again, _ANSWER)
+                assert refused.is_error and "request_state" in refused.content[0].text
+        async with connect(server, MODES[1], made[1]["secret"]) as other:
+            again = _call("ask_a", {"message": "x"}, request_state=states[0])
+            refused = await other.session.send_request(again, _ANSWER)
+            assert refused.is_error and "request_state" in refused.content[0].text
+        _, found = await server.ask("GET", f"/v1/runs/{run['id']}")
+        assert found["status"] == "parked"
+
+
+_ANSWER: Any = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+
+
+def _call(name: str, arguments: dict[str, Any], **more: Any) -> types.CallToolRequest:
+    params = types.CallToolRequestParams(name=name, arguments=arguments, **more)
+    return types.CallToolRequest(params=params)
 
 
 @pytest.mark.parametrize("mode", MODES)

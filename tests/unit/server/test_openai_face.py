@@ -244,6 +244,77 @@ async def test_a_retry_with_the_same_key_runs_once(talk: Any) -> None:
     assert len(found["items"]) == 1
 
 
+@pytest.mark.parametrize("change", ["earlier message", "temperature", "tools"])
+async def test_a_key_stands_for_the_whole_request(talk: Any, change: str) -> None:
+    client, server = await talk(helper=script("first", "second"))
+    headers = {"Idempotency-Key": "k1"}
+
+    def ask(first: str, **more: Any) -> Any:
+        messages: Any = [
+            {"role": "user", "content": first},
+            {"role": "assistant", "content": "well"},
+            {"role": "user", "content": "the same end"},
+        ]
+        return client.chat.completions.create(
+            model="helper", messages=messages, extra_headers=headers, **more
+        )
+
+    await ask("one")
+    other: dict[str, Any] = {"earlier message": {}, "temperature": {"temperature": 0.5}}
+    with pytest.raises(openai.BadRequestError) as refused:
+        changed = "two" if change == "earlier message" else "one"
+        await ask(changed, **other.get(change, {"tools": [WEATHER]}))
+    assert refused.value.code == "request.key_reused"
+    _, found = await server.ask("GET", "/v1/runs")
+    assert len(found["items"]) == 1
+
+
+async def test_an_answer_that_takes_too_long_is_given_up_and_its_run_ends(tmp_path: Path) -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: ModelRequest) -> str:
+        asked.set()
+        await never.wait()
+        return "late"
+
+    agents = make_agents(helper=FunctionModel(wait))
+    async with running(tmp_path, agents=agents, request_timeout_s=0.3) as server:
+        client = connect(server)
+        for work in (
+            client.chat.completions.create(
+                model="helper", messages=[{"role": "user", "content": "x"}]
+            ),
+            client.responses.create(model="helper", input="x"),
+        ):
+            with pytest.raises(openai.APIStatusError) as late:
+                await work
+            assert late.value.code == "request.timeout"
+        await client.close()
+        assert asked.is_set()
+        async with asyncio.timeout(10):
+            while True:
+                _, found = await server.ask("GET", "/v1/runs")
+                if [one["status"] for one in found["items"]] == ["cancelled", "cancelled"]:
+                    break
+
+
+async def test_a_key_for_one_agent_needs_no_right_to_look_at_agents(tmp_path: Path) -> None:
+    agents = make_agents(helper=script("hello"), other=script("no"))
+    async with running(tmp_path, agents=agents) as server:
+        scopes = ["runs:write:helper", "runs:read", "sessions:write", "sessions:read"]
+        _, made = await server.ask("POST", "/v1/keys", {"name": "k", "scopes": scopes})
+        client = connect(server, made["secret"])
+        answer = await client.chat.completions.create(
+            model="helper", messages=[{"role": "user", "content": "x"}]
+        )
+        assert answer.choices[0].message.content == "hello"
+        for model in ("other", "nobody"):
+            with pytest.raises(openai.APIStatusError) as refused:
+                await client.responses.create(model=model, input="x")
+            assert refused.value.status_code in (403, 404)
+        await client.close()
+
+
 async def test_a_response_goes_on_where_the_one_before_ended(talk: Any) -> None:
     seen: list[list[str]] = []
 

@@ -144,8 +144,11 @@ class WireSession:
         patience: Patience,
         on_progress: Progress,
         elicit: Elicit,
+        traceparent: str = "",
     ) -> JsonObject:
         """Call a tool and return the answer; cancelling tells the server.
+
+        The server is told the caller's trace by `traceparent`.
 
         Raises:
             Lost, NoAnswer, Refusal: there is no answer.
@@ -153,6 +156,8 @@ class WireSession:
 
         def make(more: JsonObject) -> pydantic.BaseModel:
             params = types.CallToolRequestParams(name=name, arguments=arguments, **more)
+            if traceparent:
+                params.meta = cast("types.RequestParamsMeta", {"traceparent": traceparent})
             return types.CallToolRequest(params=params)
 
         # Not the SDK's `call_tool`: that checks the answer against the server's own schema,

@@ -8,6 +8,7 @@ has such calls refused.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator
 from typing import Any, Final, TypeAlias
@@ -27,6 +28,7 @@ from holdfast.providers import Finished
 from holdfast.runs import StreamItem
 from holdfast.runtime import OpenQuestion, Runtime
 from holdfast.server.face_runs import start_run
+from holdfast.server.mcp.seal import StateSeal
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 CallResult: TypeAlias = types.CallToolResult | types.InputRequiredResult
@@ -71,7 +73,7 @@ class ClientCall:
         message, session_id = given.get("message"), given.get("session_id") or ""
         if not isinstance(message, str) or not message or not isinstance(session_id, str):
             raise UsageError(detail="An agent takes `message`, a text, and perhaps `session_id`.")
-        run_id = self._read_state() or make_id("run")
+        run_id = await self._read_state(agent) or make_id("run")
         asked: dict[str, Any] = {
             "agent_name": agent,
             "session_id": session_id,
@@ -91,13 +93,13 @@ class ClientCall:
                 return _make_agent_result(result)
             waiting = await self._list_waiting(run_id)
             if self.is_modern:
-                return _make_input_required(run_id, waiting)
+                return _make_input_required(await self._seal(run_id, agent), waiting)
             await self._ask(waiting)
         raise UsageError(detail="The run asked too often; it waits where it is.")
 
     async def call_tool(self, name: str) -> CallResult:
         """Call one of our tools through the gate."""
-        run_id = self._read_state() or make_id("run")
+        run_id = await self._read_state(name) or make_id("run")
         arguments: JsonObject = self._params.arguments or {}
         on_ask = "park" if self.can_ask else "deny"
         if self._params.request_state:
@@ -110,15 +112,26 @@ class ClientCall:
                 return await self._make_tool_result(done.part, done.run.session_id)
             waiting = await self._list_waiting(run_id)
             if self.is_modern:
-                return _make_input_required(run_id, waiting)
+                return _make_input_required(await self._seal(run_id, name), waiting)
             await self._ask(waiting)
         raise UsageError(detail="The call asked too often; it waits where it is.")
 
     # --- inside -----------------------------------------------------------------------
 
-    def _read_state(self) -> str:
-        """Return the run that the client comes back to; its rights are checked with its use."""
-        return self._params.request_state or ""
+    async def _read_state(self, name: str) -> str:
+        """Return the run that the client comes back to; empty if it comes for the first time.
+
+        Raises:
+            UsageError: the state is none that this client was given for this tool.
+        """
+        state = self._params.request_state
+        if not state:
+            return ""
+        return (await asyncio.to_thread(StateSeal, self._runtime)).open(state, self._caller, name)
+
+    async def _seal(self, run_id: str, name: str) -> str:
+        seal = await asyncio.to_thread(StateSeal, self._runtime)
+        return seal.close(run_id, self._caller, name)
 
     async def _follow(self, items: AsyncGenerator[StreamItem, None]) -> AgentResult:
         result: AgentResult | None = None
@@ -243,13 +256,13 @@ def _make_agent_result(result: AgentResult) -> types.CallToolResult:
     )
 
 
-def _make_input_required(run_id: str, waiting: list[OpenQuestion]) -> types.InputRequiredResult:
+def _make_input_required(state: str, waiting: list[OpenQuestion]) -> types.InputRequiredResult:
     requests: types.InputRequests = {}
     for one in waiting:
         message, schema = _make_form(one)
         form = types.ElicitRequestFormParams(message=message, requested_schema=schema)
         requests[one.id] = types.ElicitRequest(params=form)
-    return types.InputRequiredResult(input_requests=requests, request_state=run_id)
+    return types.InputRequiredResult(input_requests=requests, request_state=state)
 
 
 def _make_form(question: OpenQuestion) -> tuple[str, JsonObject]:

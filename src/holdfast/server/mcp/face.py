@@ -10,6 +10,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from holdfast.observability import INCOMING_TRACE
 from holdfast.operations import Caller
 from holdfast.runtime import Runtime
 from holdfast.server.faces import Face, FaceRequest
@@ -80,7 +81,7 @@ class McpFace:
         caller, runtime = await asked.authenticate(), await asked.open_runtime()
         await self._open()
         scope = dict(asked.request.scope)
-        scope[_ASKED] = (runtime, caller)
+        scope[_ASKED] = (runtime, caller, INCOMING_TRACE.get())
         owner = f"{caller.tenant}/{caller.subject}"
         token = AccessToken(token="", client_id=owner, scopes=sorted(caller.scopes))
         scope["user"] = AuthenticatedUser(token)
@@ -105,8 +106,10 @@ class McpFace:
 
 
 async def _find(context: Context) -> tuple[Runtime, Caller]:
-    found: tuple[Runtime, Caller] = context.request.scope[_ASKED]  # type: ignore[union-attr]
-    return found
+    runtime, caller, trace = context.request.scope[_ASKED]  # type: ignore[union-attr]
+    # Answered in a task of the connection, which has begun with another request.
+    INCOMING_TRACE.set(trace)
+    return runtime, caller
 
 
 __all__ = ["METADATA", "McpFace", "make_face", "make_metadata_face"]

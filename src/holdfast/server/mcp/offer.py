@@ -16,6 +16,7 @@ from holdfast.agents import AgentRecord, find_template, list_builtin_templates
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, NotFound, NotPermitted, UsageError
 from holdfast.messages import Message
+from holdfast.observability import INCOMING_TRACE, parse_traceparent
 from holdfast.operations import Caller, agents, artifacts, messages, sessions, tools
 from holdfast.policy import name_matches
 from holdfast.runtime import Runtime
@@ -106,6 +107,9 @@ class McpOffer:
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> CallResult:
         runtime, caller = await self._find(context)
+        given = (params.meta or {}).get("traceparent")
+        if isinstance(given, str) and parse_traceparent(given) is not None:
+            INCOMING_TRACE.set(given)
         call = ClientCall(context, params, runtime, caller)
         name = params.name
         try:

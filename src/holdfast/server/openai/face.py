@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.agents import AgentRecord
 from holdfast.canonical import JsonObject
+from holdfast.errors import NotPermitted
 from holdfast.ids import make_id
 from holdfast.operations import Caller, agents, runs
 from holdfast.runtime import Runtime
-from holdfast.server.face_runs import FrameStream, name_run
+from holdfast.server.face_runs import FrameStream
 from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import ServerResponse
+from holdfast.server.idempotency import key_of
 from holdfast.server.openai.chat import Completion, read_chat
 from holdfast.server.openai.failures import BadRequest, make_failure, make_failure_response
 from holdfast.server.openai.responses import (
@@ -61,8 +63,8 @@ class OpenAIFace:
             case ("POST", "responses", id, "cancel"):
                 found = await open_response(runtime, caller, id)
                 run_id = found.id.run_id
-                await runs.cancel.perform(runtime, caller, run_id, reason="by the client")
-                await runs.result.perform(runtime, caller, run_id, raise_on_failure=False)
+                await asked.perform(runs.cancel, run_id=run_id, reason="by the client")
+                await asked.perform(runs.result, run_id=run_id, raise_on_failure=False)
                 return _make_ok(await found.read())
         path = "/".join(asked.words)
         raise ProblemRaised(404, "request.path", f"there is no {asked.method} {path} here")
@@ -70,18 +72,24 @@ class OpenAIFace:
     async def _check_agent(self, runtime: Runtime, caller: Caller, body: dict[str, Any]) -> None:
         """Raise as OpenAI does for a model that is not there."""
         name = body.get("model")
-        if isinstance(name, str) and name and await runtime.runs.get_agent(name) is None:
+        if not isinstance(name, str) or not name:
+            return  # told with the rest of what is wrong
+        try:
+            found = await agents.get.perform(runtime, caller, name)
+        except NotPermitted:
+            return  # who may not look is told by the run
+        if found is None:
             raise BadRequest(f"there is no agent {name!r:.80}", "model", "model_not_found", 404)
 
     async def _chat(
         self, asked: FaceRequest, runtime: Runtime, caller: Caller, body: dict[str, Any]
     ) -> ServerResponse | None:
         await self._check_agent(runtime, caller, body)
-        run_id = _choose_run(asked, caller, "openai.chat")
+        run_id = await _choose_run(asked, "openai.chat", body)
         wanted = await read_chat(runtime, caller, body, run_id=run_id)
         completion = Completion(wanted, runtime, caller)
         if not body.get("stream"):
-            return _make_ok(await completion.answer())
+            return _make_ok(await self._wait(asked, completion.answer()))
         options = body.get("stream_options")
         has_usage = isinstance(options, dict) and bool(options.get("include_usage"))
         await self._send(completion.stream(has_usage=has_usage, request_id=asked.id), asked)
@@ -91,7 +99,7 @@ class OpenAIFace:
         self, asked: FaceRequest, runtime: Runtime, caller: Caller, body: dict[str, Any]
     ) -> ServerResponse | None:
         await self._check_agent(runtime, caller, body)
-        run_id = _choose_run(asked, caller, "openai.responses")
+        run_id = await _choose_run(asked, "openai.responses", body)
         wanted = await read_request(runtime, caller, body, run_id=run_id)
         id = ResponseId(wanted.run_id, wanted.after)
         made = ResponseRun(runtime, caller, id, wanted.client, wanted.agent)
@@ -105,9 +113,7 @@ class OpenAIFace:
         if body.get("stream"):
             await self._send(_number(events, 0), asked)
             return None
-        async for _ in events:
-            pass
-        return _make_ok(made.to_body())
+        return _make_ok(await self._wait(asked, _finish(made, events)))
 
     async def _read_response(
         self, asked: FaceRequest, runtime: Runtime, caller: Caller, id: str
@@ -122,6 +128,13 @@ class OpenAIFace:
         await self._send(_number(found.follow(), int(after) + 1), asked)
         return None
 
+    async def _wait(self, asked: FaceRequest, work: Coroutine[Any, Any, JsonObject]) -> JsonObject:
+        """Return an answer, no later than a request may take.
+
+        With a key the run goes on, and is found again under it; without one it is cancelled.
+        """
+        return await self._app.bound(work, goes_on="idempotency-key" in asked.headers)
+
     async def _send(self, frames: AsyncGenerator[bytes, None], asked: FaceRequest) -> None:
         stream = FrameStream(frames, heartbeat_s=self._app.options.heartbeat_s)
         await self._app.send_stream(stream, asked.request, asked.send)
@@ -134,8 +147,31 @@ async def _read_object(asked: FaceRequest) -> dict[str, Any]:
     return body
 
 
-def _choose_run(asked: FaceRequest, caller: Caller, face: str) -> str:
-    return name_run(caller, face, asked.headers.get("idempotency-key", "")) or make_id("run")
+async def _choose_run(asked: FaceRequest, face: str, body: dict[str, Any]) -> str:
+    """Return the id of the run that a request is for: with a key, that of the first with it.
+
+    Raises:
+        RequestInvalid: it is no key.
+        IdempotencyKeyReused: the key was used for another request.
+    """
+    key = asked.headers.get("idempotency-key", "")
+    if not key:
+        return make_id("run")
+    caller, runtime = await asked.authenticate(), await asked.open_runtime()
+    known, _ = await runtime.idempotency.accept(
+        key_of(caller, face, key), operation=face, asked=body, starts_run=True
+    )
+    return known.run_id
+
+
+async def _finish(made: ResponseRun, events: AsyncGenerator[JsonObject, None]) -> JsonObject:
+    """Return the answer of a run when it rests; given up before, the run is cancelled."""
+    try:
+        async for _ in events:
+            pass
+    finally:
+        await events.aclose()
+    return made.to_body()
 
 
 async def _number(

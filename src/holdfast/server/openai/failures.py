@@ -52,6 +52,10 @@ def make_failure(
             told = _make(str(inner), 429, None, "insufficient_quota")
             return 429, told, (("x-should-retry", "false"),)
         error = inner
+    if isinstance(error, errors.NotFound) and error.context.get("kind") == "agent":
+        name = error.context.get("value")
+        told = _make(f"there is no agent {name!r:.80}", 404, "model", "model_not_found")
+        return 404, told, (("x-should-retry", "false"),)
     problem, headers = make_problem(error, request_id)
     status = problem.status
     is_wrong = isinstance(error, HoldfastError | ProblemRaised) and status == 422
