@@ -37,7 +37,6 @@ FOR_ALL_OWNERS = {
     "triggers.run",
     "usage.get",
     "usage.metrics",
-    "workers.run",
 }
 """Are about the records of all, unless they name one; they need `sessions:all`."""
 

@@ -57,7 +57,6 @@ NOT_HERE = {
     "storage.mend": "needs a damaged store: tests/crash/test_damaged_databases.py",
     "tools.output": "needs an output that was too long",
     "workers.retry": "needs a wake-up that was given up: test_dispatchers",
-    "workers.run": "works until it is told to stop: test_dispatchers",
     "workflows.resume": "needs a workflow that waits",
     **{
         name: "asked for over HTTP by tests/unit/server and tests/unit/webhooks"

@@ -56,6 +56,7 @@ One branch per reader::
         StateFull              a scope of state has as many keys as it may have
       Failed                 the world said no
         RunFailed              an agent's run ended as failed; it has the partial result
+        NothingDone            a run's answer says that nothing of what was asked was done
         RunInterrupted         the machine failed an agent's run, which has not ended
         LLMError               a model call failed; its children say how
           LLMConnectionError     no connection, or it broke

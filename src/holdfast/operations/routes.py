@@ -229,7 +229,6 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     ),
     "runs.submit": HttpRoute("POST", "/v1/runs/submit", 202, defaults=_NEW_RUN),
     "runs.wait": HttpRoute("GET", f"{_R}/wait"),
-    "workers.run": HttpRoute("POST", "/v1/workers/run", 204),
     "workers.list": HttpRoute("GET", "/v1/workers"),
     "workers.list_dead": HttpRoute("GET", "/v1/workers/dead"),
     "workers.retry": HttpRoute("POST", "/v1/workers/dead/{letter_id}/retry"),

@@ -7,19 +7,17 @@ import asyncio
 from holdfast.dispatch import DeadLetter, WorkerStatus
 from holdfast.errors import UsageError
 from holdfast.operations.caller import Caller
-from holdfast.operations.local_values import LocalEvent
-from holdfast.operations.operation import operation
+from holdfast.operations.operation import local, operation
 from holdfast.runtime import Runtime
 
 _MOST_AT_ONCE = 1_000
 
 
-@operation("storage:admin")
+@local("start `holdfast worker` there")
 async def run(
     runtime: Runtime,
-    caller: Caller,
     /,
-    stop: LocalEvent | None = None,
+    stop: asyncio.Event | None = None,
     *,
     concurrency: int = 4,
     name: str = "",

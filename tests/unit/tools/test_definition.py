@@ -510,8 +510,10 @@ def test_targets_name_what_a_call_touches(context, root):
 
     assert targets(make_path_target("path"), path="x/../link") == ("real",)
     assert targets(make_path_target("path"), path="/etc/passwd") == ("/etc/passwd",)
-    assert targets(make_host_target("url"), url="https://user@Example.com:1/x") == ("example.com",)
-    assert targets(make_host_target("url"), url="http://[broken") == ("",)
+    far = make_host_target("url")
+    assert targets(far, url="https://user@Example.com:1/x") == ("example.com:1",)
+    assert targets(far, url="https://user@Example.com:443/x") == ("example.com",)
+    assert targets(far, url="http://[broken") == ("",)
     assert targets("url", url="abc") == ("abc",)
     assert Tool.from_function(touch).targets({}, context.workspace) == ("*",)
     many = Target(kind="text", resolve=lambda arguments, _: ["a", "b"])
