@@ -22,6 +22,7 @@ TESTS = [
     "tests/property/test_journal_tampering.py",
     "tests/property/test_sessions_import_fuzz.py",
     "tests/property/test_sessions_machine.py",
+    "tests/property/test_windowed_transcripts.py",
     "tests/behaviour/audit",
     "tests/behaviour/budgets",
     "tests/behaviour/test_hooks.py",

@@ -42,6 +42,9 @@ from holdfast.journal.stores import (
 from holdfast.journal.stores import postgres as postgres_module
 from holdfast.journal.stores._postgres_schema import Migration
 from holdfast.journal.stores.postgres import PostgresStore
+from holdfast.runtime.runtime import PROJECTIONS
+from holdfast.sessions import RUNS
+from holdfast.sessions.events import RunQueued, RunWoken, SessionCreated
 from holdfast.testing._store_samples import SAMPLE_TABLES, TOPICS, Note
 
 
@@ -721,3 +724,18 @@ async def test_an_append_of_a_second_store_is_seen_by_what_the_first_remembers(a
         await journal.append("s1", [Note()], epoch=head.epoch, after=2)
         with pytest.raises(StaleWriter):
             await journal.append("s1", [Note()], after=1)
+
+
+async def test_the_tables_of_a_runtime_follow_a_run_that_any_process_may_take(at: At) -> None:
+    """Columns that are properties, or one of some words; rows without a key; the wake-up."""
+    store = open_store(at.url, base_dir=at.place, projections=PROJECTIONS)
+    async with Journal(store) as journal:
+        born = SessionCreated(slug="s", project_id="p", directory="", title="t", version="1")
+        await journal.append("s1", [born, RunQueued(run_id="run_1")], must_be_new=True)
+        await journal.append("s1", [RunWoken(run_id="run_1", cause="answered")])
+        await journal.append("s1", [RunQueued(run_id="run_2", owner="me")])
+        found = await journal.rows(RowQuery(projection=RUNS, session_id="s1"))
+        assert {one.key for one in found} == {"run_1", "run_2"}
+    async with await psycopg.AsyncConnection.connect(at.url) as looking:
+        cursor = await looking.execute("SELECT args FROM holdfast_jobs.procrastinate_jobs")
+        assert await cursor.fetchall() == [({"session": "s1", "failures": 0},)]

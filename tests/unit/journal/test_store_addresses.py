@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import MissingExtra, UsageError
 from holdfast.journal import (
     Journal,
     MemoryStore,
@@ -20,6 +20,7 @@ from holdfast.journal import (
     payload,
     verify,
 )
+from holdfast.journal.stores.registry import AddressRegistry
 
 OFFERED = StoreKind(open=lambda address, options: MemoryStore(clock=options.clock))
 NO_KIND = object()
@@ -142,3 +143,10 @@ def test_what_is_no_kind_of_store_is_refused(tmp_path: Path, offer):
     offer("cabinet", "NO_KIND")
     with pytest.raises(UsageError):
         open_store("cabinet://", base_dir=tmp_path)
+
+
+def test_a_kind_whose_package_is_not_installed_names_what_to_install():
+    kinds = AddressRegistry("no.group", object, {"cabinet": "a_package_that_is_not_there:KIND"})
+    with pytest.raises(MissingExtra) as refused:
+        kinds.find("cabinet://")
+    assert "a_package_that_is_not_there" in str(refused.value)

@@ -1,7 +1,8 @@
 import pytest
 
 from holdfast.errors import PermissionDenied
-from holdfast.policy import BadHost, NetworkRules, split_port
+from holdfast.policy import BadHost, NetworkRules, join_port, split_port
+from holdfast.policy.patterns import clean_target, compile_matcher
 
 OPEN = NetworkRules(allow_net=True, allowed_hosts=("*",), blocked_hosts=("*.evil.org",))
 
@@ -191,3 +192,20 @@ def test_a_blocked_host_is_blocked_at_every_port_and_a_blocked_port_at_its_own()
         split_port("a.test:70000")
     rated = NetworkRules(allow_net=True, host_rates=(("a.test:8080", 3),))
     assert rated.find_rate("a.test") == 3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "others"),
+    [
+        ("a.test", ("a.test", "a.test:8080"), ("b.test",)),
+        ("a.test:*", ("a.test", "a.test:8080"), ("b.test:8080",)),
+        ("a.test:443", ("a.test",), ("a.test:8080",)),
+        ("a.test:8080", ("a.test:8080",), ("a.test", "a.test:8081", "b.test:8080")),
+        ("[2001:db8::1]:8080", (join_port("2001:db8::1", 8080),), ("2001:db8::1",)),
+    ],
+)
+def test_a_rule_for_a_host_means_the_port_that_it_names(pattern, matched, others):
+    matches = compile_matcher(pattern, "host")
+    assert [name for name in (*matched, *others) if matches(clean_target(name, "host"))] == list(
+        matched
+    )
