@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
-from holdfast.journal import Journal, SharedStore, list_store_places
+from holdfast.journal import Journal, SchemaStatus, SharedStore, list_store_places
 from holdfast.runs import LOCAL_USER
 from holdfast.settings import Settings, list_secret_values
 
@@ -83,10 +83,16 @@ class ArtifactService:
 
     @property
     def _url(self) -> str:
-        """The address; where records are kept nowhere, artifacts are not either."""
-        chosen = self._settings.artifacts.url
-        is_kept = not self._settings.storage.url.startswith("memory:")
-        return chosen or ("" if is_kept else "memory://")
+        from holdfast.artifacts import choose_blob_url  # noqa: PLC0415 - a room of its own
+
+        settings = self._settings
+        return choose_blob_url(settings.artifacts.url, beside=settings.storage.url)
+
+    async def migrate_store(self, *, is_dry: bool) -> SchemaStatus | None:
+        """Bring the schema of the place up to date, or say what that would change."""
+        from holdfast.artifacts import migrate_blob_store  # noqa: PLC0415 - a room of its own
+
+        return await migrate_blob_store(self._url, base_dir=self._base_dir, is_dry=is_dry)
 
     def _build(self) -> ArtifactServices:
         from holdfast.artifacts import (  # noqa: PLC0415 - a room of its own

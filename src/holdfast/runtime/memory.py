@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, LLMAuthError
-from holdfast.journal import SYSTEM_SESSION, Payload
+from holdfast.journal import SYSTEM_SESSION, Payload, SchemaStatus
 from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
@@ -186,6 +186,13 @@ class MemoryService:
             await memory.close()
             if isinstance(memory.embedder, RemoteEmbedder):
                 await memory.embedder.close()
+
+    async def migrate_store(self, *, is_dry: bool) -> SchemaStatus | None:
+        """Bring the schema of the memories up to date, or say what that would change."""
+        from holdfast.memory import migrate_memory_storage  # noqa: PLC0415 - a room of its own
+
+        url = self._settings.storage.url
+        return await migrate_memory_storage(url, base_dir=self._base_dir, is_dry=is_dry)
 
     # --- inside -----------------------------------------------------------------------
 
