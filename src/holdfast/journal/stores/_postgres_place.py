@@ -66,9 +66,7 @@ class PostgresPlace(Connections):
             async with await psycopg.AsyncConnection.connect(
                 self.target.conninfo, autocommit=True
             ) as connection:
-                applied = (
-                    [] if is_dry else await migrate(connection, self.target.shown, self.book)
-                )
+                applied = [] if is_dry else await migrate(connection, self.target.shown, self.book)
                 version, _ = await read_version(connection, self.book)
         except psycopg.Error as error:
             raise translate(error, self.target.shown) from error

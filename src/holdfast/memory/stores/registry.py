@@ -1,8 +1,9 @@
 """Storages of memories by address: the same address as the journal's chooses them.
 
 `sqlite://` (the default) keeps them in the file `memory.db` of a directory, `memory://` in the
-process, `postgresql://USER:PASSWORD@HOST/DATABASE` in the schema `holdfast_memory` of a database with
-pgvector (extra `postgres`). Packages add kinds by entry points of the group `holdfast.memory_stores`.
+process, `postgresql://USER:PASSWORD@HOST/DATABASE` in the schema `holdfast_memory` of a database
+with pgvector (extra `postgres`). Packages add kinds by entry points of the group
+`holdfast.memory_stores`.
 """
 
 from __future__ import annotations
@@ -77,9 +78,7 @@ def find_memory_place(url: str, *, base_dir: Path) -> Path | None:
     return None if kind.place is None else kind.place(address, base_dir)
 
 
-async def migrate_memory_storage(
-    url: str, *, base_dir: Path, is_dry: bool
-) -> SchemaStatus | None:
+async def migrate_memory_storage(url: str, *, base_dir: Path, is_dry: bool) -> SchemaStatus | None:
     """Bring the schema of a storage up to date; `None` for one that needs no migration by hand."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.migrate is None else await kind.migrate(address, is_dry)

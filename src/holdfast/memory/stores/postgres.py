@@ -1,0 +1,193 @@
+"""Memories in Postgres, for processes of many machines: full text, and vectors by pgvector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import SplitResult
+
+import psycopg
+import psycopg_pool
+
+from holdfast.errors import StorageUnavailable, UsageError
+from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
+from holdfast.memory.stores._database import MemoryDatabase
+from holdfast.memory.stores._postgres_words import PostgresDatabase, WordStatistics
+from holdfast.memory.stores._storage import SqlMemoryStorage
+from holdfast.memory.stores.registry import MemoryStoreKind
+from holdfast.memory.words import name_place
+
+T = TypeVar("T")
+BOOK = SchemaBook(schema="holdfast_memory", package="holdfast.memory.stores")
+_PATIENCE_S = 30.0
+_BEGIN = (
+    "SELECT set_config('holdfast.tenant', %s, true), set_config('search_path', %s, true),"
+    " set_config('idle_in_transaction_session_timeout', '15s', true)"
+)
+_EXTENSION = (
+    "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e"
+    " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+)
+_SIZES = (
+    "SELECT coalesce(sum(pg_column_size(m)), 0) + (SELECT coalesce(sum(pg_column_size(v.embedding)),"
+    " 0) FROM vectors v) + (SELECT coalesce(sum(octet_length(t.tokens)), 0) FROM tokens t) +"
+    " (SELECT coalesce(sum(pg_column_size(w.words)), 0) FROM words w) FROM memories m"
+)
+_TABLES = ("memories", "vectors", "tokens", "words", "links", "refusals")
+
+
+class PostgresMemoryStorage(SqlMemoryStorage):
+    """Rows, words and vectors in the schema `holdfast_memory` of a database.
+
+    It is asked in threads, on a few connections of its own. Whoever writes holds the row of its
+    tenant in `revisions`, so that changes are seen in the order of their revisions.
+    """
+
+    def __init__(self, address: SplitResult) -> None:
+        """Keep them at this address; nothing is touched yet.
+
+        Raises:
+            UsageError: something in the address means nothing.
+        """
+        self._place = PostgresPlace(address, BOOK)
+        self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]] | None = None
+        self._path = ""
+        self._known = threading.local()
+
+    async def open(self) -> None:
+        """Connect; set up an empty database, or check that its schema fits."""
+        if self._pool is not None:
+            return
+        await self._place.open()
+        await self._place.close()
+        try:
+            await asyncio.to_thread(self._connect)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    def _connect(self) -> None:
+        pool: psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]]
+        pool = psycopg_pool.ConnectionPool(
+            self._place.target.conninfo,
+            kwargs={"autocommit": True},
+            min_size=0,
+            max_size=self._place.target.readers + 1,
+            timeout=_PATIENCE_S,
+            max_idle=60,
+            open=True,
+            name="holdfast-memory",
+        )
+        self._pool = pool
+        with self._connected() as connection:
+            found = connection.execute(_EXTENSION).fetchone()
+            beside = f", {found[0]}" if found is not None else ""
+            self._path = f"holdfast_memory{beside}, pg_catalog"
+            with self._begin(connection):
+                connection.execute("INSERT INTO revisions (last) VALUES (0) ON CONFLICT DO NOTHING")
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.close)
+
+    def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
+        """Ask in one transaction; once more if the connection broke."""
+        for _ in range(2):
+            with contextlib.suppress(StorageUnavailable):
+                return self._run(work, is_writing=False)
+        return self._run(work, is_writing=False)
+
+    def run_writing(self, work: Callable[[MemoryDatabase], T]) -> T:
+        """Change something in one transaction, while no other process writes for this tenant.
+
+        If the connection breaks at the end, it may be stored although this raises.
+        """
+        return self._run(work, is_writing=True)
+
+    def measure_bytes(self) -> int:
+        """Return how many bytes the rows of this tenant take, indexes left out."""
+        return self.run_reading(lambda db: int(db.execute(_SIZES).fetchone()[0]))
+
+    async def compact(self) -> bool:
+        """Let the server clean its tables of what was removed; see `MemoryStorage.compact`.
+
+        False if it did not: somebody still reads what was there before, or this role may not ask
+        for it. Then the server's own cleaning (autovacuum) does it later. What it has logged and
+        backed up is beyond the reach of a client.
+        """
+        return await asyncio.to_thread(self._vacuum)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _run(self, work: Callable[[MemoryDatabase], T], *, is_writing: bool) -> T:
+        with self._connected() as connection, self._begin(connection):
+            if is_writing:
+                connection.execute("SELECT last FROM revisions FOR UPDATE")
+            return work(PostgresDatabase(connection, self._statistics))
+
+    @property
+    def _statistics(self) -> WordStatistics:
+        """What this thread knows of words; threads share nothing."""
+        known = getattr(self._known, "words", None)
+        if known is None:
+            known = WordStatistics(name_place("tenant", self._place.target.tenant))
+            self._known.words = known
+        return known
+
+    @contextlib.contextmanager
+    def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[None]:
+        """Hold a transaction in the name of the tenant, which sees its rows only."""
+        with connection.transaction():
+            connection.execute(_BEGIN, (self._place.target.tenant, self._path))
+            yield
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        if self._pool is None:
+            raise UsageError(detail="The storage of memories is not open.")
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except psycopg_pool.PoolTimeout as error:
+            raise StorageUnavailable(
+                path=self._place.target.shown, detail="no connection became free in time"
+            ) from error
+        except (UnicodeEncodeError, psycopg.DataError) as error:
+            # A value that no column could hold, such as a NUL in a text.
+            detail = str(error).strip().splitlines()[0]
+            raise UsageError(detail=f"This cannot be looked up or kept: {detail}") from error
+        except psycopg.Error as error:
+            raise self._place.explain(error) from error
+
+    def _vacuum(self) -> bool:
+        heard: list[str] = []
+        with self._connected() as connection:
+            connection.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
+            for table in _TABLES:
+                connection.execute(f"VACUUM (VERBOSE) holdfast_memory.all_{table}")
+        return not any(_is_left(text) for text in heard)
+
+
+def _is_left(message: str) -> bool:
+    """Say whether a message of the server tells that something could not be cleaned."""
+    return "skipping" in message or "permission denied" in message
+
+
+def _open(address: SplitResult, base_dir: Path, is_synced: bool) -> PostgresMemoryStorage:
+    return PostgresMemoryStorage(address)
+
+
+async def _migrate(address: SplitResult, is_dry: bool) -> SchemaStatus:
+    return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
+
+
+KIND = MemoryStoreKind(open=_open, migrate=_migrate)
+"""`postgresql://USER@HOST/DATABASE`: many machines, the same memories."""
+
+__all__ = ["KIND", "PostgresMemoryStorage"]
