@@ -168,7 +168,8 @@ async def migrate(
     except psycopg.errors.InsufficientPrivilege as error:
         raise StorageError(
             path=where,
-            detail="its schema has to be made or changed, and this role may not: "
-            "`holdfast storage migrate` with the address of its owner does it",
+            detail="its schema has to be made or changed, and this role may not "
+            f"({error.diag.message_primary}): `holdfast storage migrate` with the address of its "
+            "owner does it",
         ) from error
     return missing

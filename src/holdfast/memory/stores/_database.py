@@ -63,6 +63,10 @@ class MemoryDatabase(Protocol):
         """Keep a vector of a memory that has none of this model."""
         ...
 
+    def write_vector(self, vector: bytes) -> object:
+        """Return little-endian float16 as a column keeps it."""
+        ...
+
     def read_vector(self, found: bytes) -> bytes:
         """Return a vector, as it was found in a column, as little-endian float16."""
         ...

@@ -87,12 +87,14 @@ class PostgresDatabase:
 
     def insert_vector(self, tenant: str, row: int, model: str, vector: bytes) -> None:
         """Keep a vector."""
-        numbers = struct.unpack(f"<{len(vector) // 2}e", vector)
-        text = f"[{','.join(map(repr, numbers))}]"
         self.execute(
             "INSERT INTO vectors (tenant, row, model, dimension, embedding) VALUES (?, ?, ?, ?, ?)",
-            (tenant, row, model, len(numbers), text),
+            (tenant, row, model, len(vector) // 2, self.write_vector(vector)),
         )
+
+    def write_vector(self, vector: bytes) -> str:
+        """Return a vector as pgvector reads it."""
+        return f"[{','.join(map(repr, struct.unpack(f'<{len(vector) // 2}e', vector)))}]"
 
     def read_vector(self, found: bytes) -> bytes:
         """Return a vector from the form in which the server sends it: big-endian, with a head."""
@@ -248,7 +250,8 @@ class PostgresDatabase:
         small = self._known.small
         if where not in small:
             found = self.execute(
-                "SELECT count(*) FROM (SELECT 1 FROM words w WHERE w.words @@ ?::tsquery LIMIT ?) s",
+                "SELECT count(*) FROM"
+                " (SELECT 1 FROM words w WHERE w.words @@ ?::tsquery LIMIT ?) s",
                 (where, _MANY),
             )
             small[where] = found.fetchone()[0] < _MANY

@@ -27,7 +27,8 @@ _COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.sco
     m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
     m.supersedes, m.superseded_by, m.provenance, m.forgotten,
     (SELECT p.id FROM memories p WHERE p.row = m.previous)"""
-Word = TypeVar("Word", str, tuple[object, ...])
+_VECTOR = IndexRow.__struct_fields__.index("vector")
+Word = TypeVar("Word")
 _metadata = msgspec.json.Decoder(JsonObject)
 _provenance = msgspec.json.Decoder(Provenance)
 _CHUNK = 500
@@ -191,7 +192,7 @@ def select_telling(counts: Mapping[Word, int], most: int) -> list[Word]:
     """Return the rarest words, as many as hold no more than so many memories together."""
     chosen: list[Word] = []
     total = 0
-    for word, count in sorted(counts.items(), key=lambda one: one[::-1]):
+    for word, count in sorted(counts.items(), key=lambda one: (one[1], str(one[0]))):
         if chosen and total + count > most:
             break
         if count:
@@ -256,6 +257,13 @@ def list_lines_before(
 def list_changes(db: MemoryDatabase, place: MemoryPlace, model: str, after: int) -> list[IndexRow]:
     """Return what changed in a place after a revision."""
     condition, values = build_places_sql([place])
+    return list_index_rows(db, f"{condition} AND m.revision > ?", [*values, after], model)
+
+
+def list_index_rows(
+    db: MemoryDatabase, condition: str, values: Sequence[object], model: str
+) -> list[IndexRow]:
+    """Return what ranking needs of memories that meet a condition, oldest change first."""
     found = db.execute(
         f"SELECT m.row, m.session_id, {_SAID}, m.created, m.valid_from, m.valid_to,"
         " CASE WHEN m.is_pinned THEN NULL ELSE m.expires END,"
@@ -263,13 +271,15 @@ def list_changes(db: MemoryDatabase, place: MemoryPlace, model: str, after: int)
         f" v.vector, length(m.content), {db.last_character} IN ('?', '\uff1f', '\u061f')"
         " FROM memories m LEFT JOIN vectors v"
         " ON v.tenant = m.tenant AND v.row = m.row AND v.model = ?"
-        f" WHERE {condition} AND m.revision > ? ORDER BY m.revision",
-        [model, *values, after],
+        f" WHERE {condition} ORDER BY m.revision",
+        [model, *values],
     )
-    read = db.read_vector
-    return [
-        IndexRow(*row[:11], None if row[11] is None else read(row[11]), *row[12:]) for row in found
-    ]
+    rows = []
+    for values in map(list, found):
+        if values[_VECTOR] is not None:
+            values[_VECTOR] = db.read_vector(values[_VECTOR])
+        rows.append(IndexRow(*values))
+    return rows
 
 
 def list_unembedded(
@@ -291,7 +301,7 @@ def list_unembedded(
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     for _, tenant, _, scope, owner, *_ in found:
         if (tenant, scope, owner) not in names:
-            names[tenant, scope, owner] = _list_speakers(db, tenant, scope, owner)
+            names[tenant, scope, owner] = list_speakers(db, [MemoryPlace(tenant, scope, owner)])
     return [
         Unembedded(
             row,
@@ -324,11 +334,14 @@ def list_spaces(db: MemoryDatabase) -> list[VectorSpace]:
     ]
 
 
-def _list_speakers(db: MemoryDatabase, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
+def list_speakers(
+    db: MemoryDatabase, places: Sequence[MemoryPlace], limit: int = 50
+) -> tuple[str, ...]:
+    """Return who speaks in some places."""
+    condition, values = build_places_sql(places)
     found = db.execute(
-        f"SELECT DISTINCT {_SAID} FROM memories m"
-        f" WHERE m.tenant = ? AND m.scope = ? AND m.owner = ? AND {_SAID} != '' LIMIT 50",
-        (tenant, scope, owner),
+        f"SELECT DISTINCT {_SAID} FROM memories m WHERE {condition} AND {_SAID} != '' LIMIT ?",
+        [*values, limit],
     )
     return tuple(row[0] for row in found)
 

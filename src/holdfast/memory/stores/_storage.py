@@ -107,7 +107,7 @@ class SqlMemoryStorage:
                     lambda db: _reading.list_rows_where(db, places, where, now)
                 )
             # Others may read meanwhile.
-            rows = choose(hits, passing, _Lookup(self, places))
+            rows = choose(hits, passing, Lookup(self, places))
             if not rows:
                 return {}
             return self.run_reading(lambda db: _reading.index_by_row(db, places, rows))
@@ -218,24 +218,28 @@ class SqlMemoryStorage:
         return await asyncio.to_thread(self.run_writing, work)
 
 
-class _Lookup:
-    """What a search reads while it chooses."""
+class Lookup:
+    """What a search reads while it chooses; see `SearchLookup`."""
 
     def __init__(self, storage: SqlMemoryStorage, places: Sequence[MemoryPlace]) -> None:
+        """Read only what lies in these places."""
         self._storage = storage
         self._places = places
 
     def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
+        """Return the texts at some rows."""
         return self._storage.run_reading(
             lambda db: _reading.list_passages(db, self._places, rows, model)
         )
 
     def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
+        """Return the tokens at some rows."""
         tenants = {place.tenant for place in self._places}
         return self._storage.run_reading(lambda db: _reading.list_tokens(db, tenants, rows, model))
 
     def count_words(self, words: Sequence[str]) -> WordCounts:
+        """Return how many memories hold each word."""
         return self._storage.run_reading(lambda db: db.count_words(words))
 
 
-__all__ = ["SqlMemoryStorage"]
+__all__ = ["Lookup", "SqlMemoryStorage"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult
 
 import psycopg
@@ -15,13 +15,28 @@ import psycopg_pool
 
 from holdfast.errors import StorageUnavailable, UsageError
 from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
+from holdfast.memory.entry import MemoryEntry
+from holdfast.memory.storage import (
+    ChooseAmong,
+    IndexRow,
+    LexicalHit,
+    MemoryFilter,
+    MemoryPlace,
+    NearestQuery,
+)
+from holdfast.memory.stores import _postgres_nearest, _reading
 from holdfast.memory.stores._database import MemoryDatabase
 from holdfast.memory.stores._postgres_words import PostgresDatabase, WordStatistics
-from holdfast.memory.stores._storage import SqlMemoryStorage
+from holdfast.memory.stores._storage import Lookup, SqlMemoryStorage
 from holdfast.memory.stores.registry import MemoryStoreKind
 from holdfast.memory.words import name_place
 
 T = TypeVar("T")
+_MOST_IN_MEMORY = 20_000
+"""Places with more memories are searched by the index of vectors; others are read once."""
+_LATELY = 500
+_MOST_SPEAKERS = 500
+_MOST_OUTLINES = 1_000
 BOOK = SchemaBook(schema="holdfast_memory", package="holdfast.memory.stores")
 _PATIENCE_S = 30.0
 _BEGIN = (
@@ -32,12 +47,21 @@ _EXTENSION = (
     "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e"
     " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
-_SIZES = (
-    "SELECT coalesce(sum(pg_column_size(m)), 0) + (SELECT coalesce(sum(pg_column_size(v.embedding)),"
-    " 0) FROM vectors v) + (SELECT coalesce(sum(octet_length(t.tokens)), 0) FROM tokens t) +"
-    " (SELECT coalesce(sum(pg_column_size(w.words)), 0) FROM words w) FROM memories m"
-)
+_SIZES = """
+SELECT (SELECT coalesce(sum(pg_column_size(m)), 0) FROM memories m)
+    + (SELECT coalesce(sum(pg_column_size(v.embedding)), 0) FROM vectors v)
+    + (SELECT coalesce(sum(octet_length(t.tokens)), 0) FROM tokens t)
+    + (SELECT coalesce(sum(pg_column_size(w.words)), 0) FROM words w)
+"""
 _TABLES = ("memories", "vectors", "tokens", "words", "links", "refusals")
+
+
+class _Outline(NamedTuple):
+    """What a search has to know of places before it asks: at most so many changes ago."""
+
+    revision: int
+    is_large: bool
+    speakers: tuple[str, ...]
 
 
 class PostgresMemoryStorage(SqlMemoryStorage):
@@ -57,6 +81,8 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]] | None = None
         self._path = ""
         self._known = threading.local()
+        self._outlines: dict[tuple[MemoryPlace, ...], _Outline] = {}
+        self.most_in_memory = _MOST_IN_MEMORY
 
     async def open(self) -> None:
         """Connect; set up an empty database, or check that its schema fits."""
@@ -122,6 +148,71 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         backed up is beyond the reach of a client.
         """
         return await asyncio.to_thread(self._vacuum)
+
+    # --- large places -----------------------------------------------------------------
+
+    async def is_large(self, places: Sequence[MemoryPlace]) -> bool:
+        """Say whether places hold too much to be read into memory; see `NearestStorage`."""
+        return (await self._read_outline(tuple(places))).is_large
+
+    async def list_speakers(self, places: Sequence[MemoryPlace]) -> list[str]:
+        """Return who speaks in some places."""
+        return list((await self._read_outline(tuple(places))).speakers)
+
+    async def select_nearest(
+        self,
+        places: Sequence[MemoryPlace],
+        words: Sequence[str],
+        where: MemoryFilter,
+        near: NearestQuery,
+        choose: ChooseAmong,
+        *,
+        now: float,
+    ) -> dict[int, MemoryEntry]:
+        """Return what is picked among what may be among the best; see `NearestStorage`."""
+
+        def look(db: MemoryDatabase) -> tuple[list[LexicalHit], list[int] | None, list[IndexRow]]:
+            hits = db.search_lexical(places, words)
+            rows = {hit.row for hit in hits}
+            rows.update(_postgres_nearest.list_nearest(db, places, where, near, now))
+            rows.update(_postgres_nearest.list_newest(db, places, where, now, near.limit // 4))
+            found = _postgres_nearest.list_around(db, places, rows, near.model)
+            if where.is_plain:
+                return hits, None, found
+            known = [one.row for one in found]
+            passing = _postgres_nearest.list_passing_among(db, places, where, now, known)
+            return hits, passing, found
+
+        def work() -> dict[int, MemoryEntry]:
+            hits, passing, found = self.run_reading(look)
+            # Others may read meanwhile.
+            chosen = choose(hits, passing, Lookup(self, places), found)
+            if not chosen:
+                return {}
+            return self.run_reading(lambda db: _reading.index_by_row(db, places, chosen))
+
+        return await asyncio.to_thread(work)
+
+    async def _read_outline(self, places: tuple[MemoryPlace, ...]) -> _Outline:
+        """Return what is known of places, which a few changes more or less do not alter."""
+        last = await self.revision()
+        known = self._outlines.get(places)
+        if known is not None and 0 <= last - known.revision < _LATELY:
+            return known
+        most = self.most_in_memory
+
+        def read(db: MemoryDatabase) -> _Outline:
+            condition, values = _reading.build_places_sql(places)
+            counted = f"SELECT 1 FROM memories m WHERE {condition} AND m.forgotten IS NULL LIMIT ?"
+            sql = f"SELECT count(*) FROM ({counted}) s"
+            is_large = db.execute(sql, [*values, most + 1]).fetchone()[0] > most
+            speakers = _reading.list_speakers(db, places, _MOST_SPEAKERS) if is_large else ()
+            return _Outline(last, is_large, speakers)
+
+        if len(self._outlines) > _MOST_OUTLINES:
+            self._outlines.clear()
+        found = self._outlines[places] = await self._read(read)
+        return found
 
     # --- inside -----------------------------------------------------------------------
 
