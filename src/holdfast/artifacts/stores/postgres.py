@@ -22,7 +22,7 @@ _AT_ONCE = 4
 """Blobs of so many pieces are read with one question."""
 _PAGE = 500
 _MOST_READERS = 4
-# Whoever reads holds no lock; a reader that is gone must not hold back the server's own cleaning.
+# A reader holds no lock, but one that is gone must not hold back the server's own cleaning.
 _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '10min'"
 
 _PUBLISH = """

@@ -6,31 +6,16 @@ What they do not share (the index of words, vectors, a few functions) is behind 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.memory.storage import LexicalHit, MemoryPlace, WordCounts
 
+if TYPE_CHECKING:
+    import sqlite3
 
-class Rows(Protocol):
-    """What a statement found."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows it changed."""
-        ...
-
-    def fetchone(self) -> Any:  # noqa: ANN401 - a row of any columns, or None
-        """Return the next row."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """Return all rows that are left."""
-        ...
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rows."""
-        ...
+Rows: TypeAlias = "sqlite3.Cursor"
+"""What a statement found; a cursor of psycopg is used in the same way."""
 
 
 class MemoryDatabase(Protocol):
@@ -45,7 +30,7 @@ class MemoryDatabase(Protocol):
         """Run a statement."""
         ...
 
-    def hint_index(self, name: str) -> str:
+    def require_index(self, name: str) -> str:
         """Return what follows a table that has to be read by this index."""
         ...
 

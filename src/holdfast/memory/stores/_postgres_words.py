@@ -15,7 +15,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import psycopg
@@ -63,9 +63,9 @@ class PostgresDatabase:
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> Rows:
         """Run a statement."""
-        return self._connection.execute(_mark_values(sql), values)
+        return cast("Rows", self._connection.execute(_mark_values(sql), values))
 
-    def hint_index(self, name: str) -> str:
+    def require_index(self, name: str) -> str:
         """Nothing: the server chooses."""
         return ""
 

@@ -246,7 +246,7 @@ def list_lines_before(
     found = db.execute(
         "SELECT row,"
         f" CASE WHEN speaker = '' THEN substr(content, 1, {_LINE_CHARACTERS}) ELSE '' END,"
-        f" coalesce(inferred_speaker, '') FROM memories {db.hint_index('memories_by_session')}"
+        f" coalesce(inferred_speaker, '') FROM memories {db.require_index('memories_by_session')}"
         " WHERE tenant = ? AND scope = ? AND owner = ? AND session_id = ? AND row < ?"
         " AND forgotten IS NULL ORDER BY row DESC LIMIT ?",
         (*session, row, limit),

@@ -36,7 +36,7 @@ class SqliteDatabase:
         self.execute = connection.execute
         self.statistics = IndexStatistics()
 
-    def hint_index(self, name: str) -> str:
+    def require_index(self, name: str) -> str:
         """Name the index that has to be used."""
         return f"INDEXED BY {name}"
 

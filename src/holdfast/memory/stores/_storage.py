@@ -107,7 +107,7 @@ class SqlMemoryStorage:
                     lambda db: _reading.list_rows_where(db, places, where, now)
                 )
             # Others may read meanwhile.
-            rows = choose(hits, passing, Lookup(self, places))
+            rows = choose(hits, passing, StorageLookup(self, places))
             if not rows:
                 return {}
             return self.run_reading(lambda db: _reading.index_by_row(db, places, rows))
@@ -218,7 +218,7 @@ class SqlMemoryStorage:
         return await asyncio.to_thread(self.run_writing, work)
 
 
-class Lookup:
+class StorageLookup:
     """What a search reads while it chooses; see `SearchLookup`."""
 
     def __init__(self, storage: SqlMemoryStorage, places: Sequence[MemoryPlace]) -> None:
@@ -242,4 +242,4 @@ class Lookup:
         return self._storage.run_reading(lambda db: db.count_words(words))
 
 
-__all__ = ["Lookup", "SqlMemoryStorage"]
+__all__ = ["StorageLookup", "SqlMemoryStorage"]

@@ -124,7 +124,7 @@ def infer_old_turns(db: MemoryDatabase) -> bool:
     """Look at some lines that an older version stored; returns whether there may be more."""
     found = db.execute(
         "SELECT row, content, tenant, scope, owner, session_id, speaker, supersedes"
-        f" FROM memories {db.hint_index('memories_not_inferred')}"
+        f" FROM memories {db.require_index('memories_not_inferred')}"
         " WHERE inferred_speaker IS NULL AND forgotten IS NULL ORDER BY row LIMIT ?",
         (_INFERRED_AT_ONCE,),
     ).fetchall()

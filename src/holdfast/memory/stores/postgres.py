@@ -28,7 +28,7 @@ from holdfast.memory.storage import (
 from holdfast.memory.stores import _postgres_nearest, _reading
 from holdfast.memory.stores._database import MemoryDatabase
 from holdfast.memory.stores._postgres_words import PostgresDatabase, WordStatistics
-from holdfast.memory.stores._storage import Lookup, SqlMemoryStorage
+from holdfast.memory.stores._storage import SqlMemoryStorage, StorageLookup
 from holdfast.memory.stores.registry import MemoryStoreKind
 from holdfast.memory.words import name_place
 
@@ -69,8 +69,8 @@ class _Outline(NamedTuple):
 class PostgresMemoryStorage(SqlMemoryStorage):
     """Rows, words and vectors in the schema `holdfast_memory` of a database.
 
-    It is asked in threads, on a few connections of its own. Whoever writes holds the row of its
-    tenant in `revisions`, so that changes are seen in the order of their revisions.
+    It is asked in threads, on a few connections of its own. A writer holds the row of its tenant
+    in `revisions`, so that changes are seen in the order of their revisions.
     """
 
     def __init__(self, address: SplitResult) -> None:
@@ -111,7 +111,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
             name="holdfast-memory",
         )
         self._pool = pool
-        with self._connected() as connection:
+        with self._open_pooled() as connection:
             found = connection.execute(_EXTENSION).fetchone()
             beside = f", {found[0]}" if found is not None else ""
             self._path = f"holdfast_memory{beside}, pg_catalog"
@@ -145,11 +145,11 @@ class PostgresMemoryStorage(SqlMemoryStorage):
     async def compact(self) -> bool:
         """Let the server clean its tables of what was removed; see `MemoryStorage.compact`.
 
-        False if it did not: somebody still reads what was there before, or this role may not ask
-        for it. Then the server's own cleaning (autovacuum) does it later. What it has logged and
-        backed up is beyond the reach of a client.
+        False if it did not: another transaction still reads what was there before, or this role may
+        not ask for it. Then the server's own cleaning (autovacuum) does it later. What it has
+        logged and backed up is beyond the reach of a client.
         """
-        return await asyncio.to_thread(self._vacuum)
+        return await asyncio.to_thread(self._clean_tables)
 
     # --- large places -----------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         def work() -> dict[int, MemoryEntry]:
             hits, passing, found = self.run_reading(look)
             # Others may read meanwhile.
-            chosen = choose(hits, passing, Lookup(self, places), found)
+            chosen = choose(hits, passing, StorageLookup(self, places), found)
             if not chosen:
                 return {}
             return self.run_reading(lambda db: _reading.index_by_row(db, places, chosen))
@@ -219,7 +219,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
     # --- inside -----------------------------------------------------------------------
 
     def _run(self, work: Callable[[MemoryDatabase], T], *, is_writing: bool) -> T:
-        with self._connected() as connection, self._begin(connection):
+        with self._open_pooled() as connection, self._begin(connection):
             if is_writing:
                 connection.execute("SELECT last FROM revisions FOR UPDATE")
             return work(PostgresDatabase(connection, self._statistics))
@@ -241,7 +241,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
             yield
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def _open_pooled(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         if self._pool is None:
             raise UsageError(detail="The storage of memories is not open.")
         try:
@@ -258,13 +258,13 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         except psycopg.Error as error:
             raise self._place.explain(error) from error
 
-    def _vacuum(self) -> bool:
+    def _clean_tables(self) -> bool:
         heard: list[tuple[str, str]] = []
 
         def hear(notice: psycopg.errors.Diagnostic) -> None:
             heard.append((notice.severity_nonlocalized or "", notice.message_primary or ""))
 
-        with self._connected() as connection:
+        with self._open_pooled() as connection:
             connection.add_notice_handler(hear)
             try:
                 for table in _TABLES:
