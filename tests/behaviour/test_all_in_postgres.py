@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from postgres_server import PostgresServer
 
-from holdfast import AsyncClient
+from holdfast import Agent, AsyncClient
+from holdfast.errors import NotFound
 from holdfast.settings import load_settings
+from holdfast.testing import ScriptedModel
 
 
 async def test_machines_that_share_a_database_share_state_memories_and_artifacts(
@@ -44,3 +47,27 @@ async def test_a_migration_sets_up_what_records_memories_and_artifacts_need(
         applied = (await client.storage.migrate()).applied
         assert {"memories 0001_initial", "artifacts 0001_initial"} <= set(applied)
         assert (await client.storage.status()).pending == ()
+
+
+async def test_an_agent_on_another_machine_recalls_and_a_deleted_session_is_forgotten(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name = postgres.make_database()
+    postgres.execute("CREATE EXTENSION vector", name)
+    settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
+    fact = "The flight to Oslo leaves at 07:40"
+    model = ScriptedModel("Before eight.", "Before eight.")
+    agent = Agent("guide", model=model)
+    async with AsyncClient(tmp_path / "empty", settings=settings) as client:
+        session = await client.sessions.create("Trip")
+        await client.execute_agent(agent, session.id, "When does the flight to Oslo leave?")
+        assert fact not in str(model.requests[0])
+    async with AsyncClient(tmp_path / "here", settings=settings) as here:
+        memory_id = await here.memory.store(session.id, fact)
+    async with AsyncClient(tmp_path / "elsewhere", settings=settings) as there:
+        await there.execute_agent(agent, session.id, "And when does the flight to Oslo leave?")
+        assert fact in str(model.requests[1])
+    async with AsyncClient(tmp_path / "third", settings=settings) as third:
+        await third.sessions.delete(session.id)
+        with pytest.raises(NotFound):
+            await third.memory.get(memory_id)

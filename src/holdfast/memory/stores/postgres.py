@@ -44,6 +44,11 @@ _BEGIN = (
     "SELECT set_config('holdfast.tenant', %s, true), set_config('search_path', %s, true),"
     " set_config('idle_in_transaction_session_timeout', '15s', true)"
 )
+_IS_SET_UP = """
+SELECT has_schema_privilege(n.oid, 'USAGE') AND EXISTS (
+    SELECT 1 FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'memories')
+FROM pg_catalog.pg_namespace n WHERE n.nspname = 'holdfast_memory'
+"""
 _EXTENSION = (
     "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e"
     " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
@@ -282,11 +287,30 @@ def _open(address: SplitResult, base_dir: Path, is_synced: bool) -> PostgresMemo
     return PostgresMemoryStorage(address)
 
 
+async def _holds(address: SplitResult) -> bool:
+    place = PostgresPlace(address, BOOK)
+    try:
+        async with (
+            await psycopg.AsyncConnection.connect(place.target.conninfo) as connection,
+            connection.transaction(),
+        ):
+            await connection.execute(
+                "SELECT set_config('holdfast.tenant', %s, true)", (place.target.tenant,)
+            )
+            found = await (await connection.execute(_IS_SET_UP)).fetchone()
+            if found is None or not found[0]:
+                return False
+            some = await connection.execute("SELECT 1 FROM holdfast_memory.memories LIMIT 1")
+            return await some.fetchone() is not None
+    except psycopg.Error as error:
+        raise place.explain(error) from error
+
+
 async def _migrate(address: SplitResult, is_dry: bool) -> SchemaStatus:
     return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
 
 
-KIND = MemoryStoreKind(open=_open, migrate=_migrate)
+KIND = MemoryStoreKind(open=_open, holds=_holds, migrate=_migrate)
 """`postgresql://USER@HOST/DATABASE`: many machines, the same memories."""
 
 __all__ = ["KIND", "PostgresMemoryStorage"]

@@ -28,6 +28,8 @@ class MemoryStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the storage at an address, for a state directory; synced to disk if asked."""
     place: Callable[[SplitResult, Path], Path] | None = None
     """Returns the file that it keeps on this machine."""
+    holds: Callable[[SplitResult], Awaitable[bool]] | None = None
+    """Says whether anything is remembered at an address that is no place on this machine."""
     migrate: Callable[[SplitResult, bool], Awaitable[SchemaStatus]] | None = None
     """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
 
@@ -76,6 +78,18 @@ def find_memory_place(url: str, *, base_dir: Path) -> Path | None:
     """Return the file in which memories are kept on this machine, if they are in one."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.place is None else kind.place(address, base_dir)
+
+
+async def holds_memories(url: str, *, base_dir: Path) -> bool:
+    """Say whether anything is remembered at an address, without setting anything up there.
+
+    Raises:
+        StorageError: it cannot be asked.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.holds is not None:
+        return await kind.holds(address)
+    return kind.place is not None and kind.place(address, base_dir).exists()
 
 
 async def migrate_memory_storage(url: str, *, base_dir: Path, is_dry: bool) -> SchemaStatus | None:
