@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload
 from holdfast.mcp.events import McpInvoked
-from holdfast.memory.events import MemoryRecalled
+from holdfast.memory import MemoryRecalled
 from holdfast.messages import ToolPart
 from holdfast.observability import genai, make_trace_id, parse_traceparent
 from holdfast.orchestration.loop.events import (
