@@ -12,7 +12,7 @@ from urllib.parse import SplitResult
 import psycopg
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, make_missing
 from holdfast.artifacts.stores.registry import BlobStoreKind, BlobStoreOptions
 from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
 
@@ -95,7 +95,7 @@ class PostgresBlobs:
             key,
         )
         if not rows:
-            raise missing(key)
+            raise make_missing(key)
         if rows[0][0] <= _AT_ONCE * _PIECE:
             for row in rows:
                 yield bytes(row[2])
@@ -108,7 +108,7 @@ class PostgresBlobs:
                 (self.tenant, key),
             )
             if not found:
-                raise missing(key)
+                raise make_missing(key)
             number = 0
             sql = "SELECT data FROM holdfast_artifacts.pieces WHERE upload = %s AND number = %s"
             while pieces := await _ask(connection, sql, (found[0][0], number)):

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing, translated
+from holdfast.artifacts.stores.files import (
+    check_blob_key,
+    check_upload_name,
+    make_missing,
+    translate_error,
+)
 from holdfast.errors import SchemaTooNew, StorageDamaged
 from holdfast.journal import SqlitePlace
 
@@ -76,7 +81,7 @@ class SqliteBlobs:
             await self._ask(reader, "BEGIN", ())
             found = await self._ask(reader, "SELECT upload FROM blobs WHERE key = ?", (key,))
             if not found:
-                raise missing(key)
+                raise make_missing(key)
             number = 0
             sql = "SELECT data FROM pieces WHERE upload = ? AND number = ?"
             while rows := await self._ask(reader, sql, (found[0][0], number)):
@@ -165,7 +170,7 @@ class SqliteBlobs:
                     with self._translate_errors():
                         self._writer = self._open_migrated()
             except OSError as error:
-                raise translated(self._path, error) from error
+                raise translate_error(self._path, error) from error
 
     def _close(self) -> None:
         with self._guard:

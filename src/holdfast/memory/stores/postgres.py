@@ -131,16 +131,31 @@ class PostgresMemoryStorage(SqlMemoryStorage):
 
     def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Ask in one transaction; once more if the connection broke."""
-        for _ in range(2):
-            with contextlib.suppress(StorageUnavailable):
-                return self._run(work, is_writing=False)
+        try:
+            return self._run(work, is_writing=False)
+        except StorageUnavailable:
+            self._drop_broken()
         return self._run(work, is_writing=False)
 
     def run_writing(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Change something in one transaction, while no other process writes for this tenant.
 
-        If the connection breaks at the end, it may be stored although this raises.
+        It begins once more if the connection was broken by then. If it breaks later, what was
+        written may be stored although this raises.
         """
+        has_begun = False
+
+        def begin(db: MemoryDatabase) -> T:
+            nonlocal has_begun
+            has_begun = True
+            return work(db)
+
+        try:
+            return self._run(begin, is_writing=True)
+        except StorageUnavailable:
+            if has_begun:
+                raise
+            self._drop_broken()
         return self._run(work, is_writing=True)
 
     def measure_bytes(self) -> int:
@@ -228,6 +243,11 @@ class PostgresMemoryStorage(SqlMemoryStorage):
             if is_writing:
                 connection.execute("SELECT last FROM revisions FOR UPDATE")
             return work(PostgresDatabase(connection, self._statistics))
+
+    def _drop_broken(self) -> None:
+        """Have those connections made anew that a restart of the server has broken."""
+        if self._pool is not None:
+            self._pool.check()
 
     @property
     def _statistics(self) -> WordStatistics:

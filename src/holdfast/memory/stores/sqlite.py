@@ -99,7 +99,7 @@ class SqliteMemoryStorage(SqlMemoryStorage):
         # One row of one page: a thread would cost many times as much.
         try:
             with self._translate():
-                return _reading.compute_revision(held.database)
+                return _reading.read_revision(held.database)
         finally:
             held.lock.release()
 
