@@ -101,7 +101,7 @@ class FrameStream:
             await self._frames.aclose()
 
     async def _wait_gone(self, request: ServerRequest) -> None:
-        watch = asyncio.ensure_future(_watch(request))
+        watch = asyncio.ensure_future(request.wait_gone())
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({watch, stop}, return_when="FIRST_COMPLETED")
@@ -109,11 +109,6 @@ class FrameStream:
             for task in (watch, stop):
                 task.cancel()
             await asyncio.gather(watch, stop, return_exceptions=True)
-
-
-async def _watch(request: ServerRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def start_run(

@@ -116,7 +116,16 @@ class ServerSettings(SettingsSection):
         default=30.0, description="How long a client may pause while it sends a body."
     )
     request_timeout_s: Duration = Field(
-        default=600.0, description="How long one request may take; streams are not limited."
+        default=600.0, description="How long one request may take, unless it is a stream."
+    )
+    stream_timeout_s: OptionalDuration = Field(
+        default=3600.0,
+        description="How long a stream may stay open before it says goodbye; its client comes "
+        "back and misses nothing. `none` is no limit.",
+    )
+    recheck_s: Duration = Field(
+        default=5.0,
+        description="How long a stream that is open may outlive its key, token, login or tenant.",
     )
     grace_s: Duration = Field(
         default=20.0,
