@@ -33,8 +33,8 @@ async def create(
 
     `roles` are viewer, operator, developer, admin; `scopes` such as `runs:write` or
     `runs:write:helper` add to them. Requests with the key are made in the name of `subject`, or
-    else of the key itself; another subject than one's own needs the scope `sessions:all`. Nobody
-    gives more than they have. The operator may make keys of another `tenant`.
+    else of the key itself; another subject than one's own needs the scope `sessions:all`. No
+    caller gives more than it has. The operator may make keys of another `tenant`.
 
     Raises:
         UsageError: it would give nothing, or something of it cannot be meant.

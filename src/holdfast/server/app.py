@@ -46,8 +46,9 @@ from holdfast.server.http import (
 from holdfast.server.idempotency import Idempotency, KeyedRequest
 from holdfast.server.identity import Authenticator
 from holdfast.server.logins import BrowserLogins, make_login_face
-from holdfast.server.open_requests import OpenRequest, OpenRequests, bounds_of
+from holdfast.server.open_requests import OpenRequest, OpenRequests, find_bounds
 from holdfast.server.problems import ProblemRaised, problem_response
+from holdfast.server.redaction import Redaction, hold_pieces
 from holdfast.server.streams import (
     NDJSON,
     SSE,
@@ -122,7 +123,7 @@ class HttpApplication:
         inner: AsgiApp = self._answer
         for wrap in reversed(middleware):
             inner = wrap(inner)
-        self._inner = inner
+        self._inner = Redaction(settings, runtimes.operator.redactor).wrap(inner)
 
     # --- ASGI -------------------------------------------------------------------------
 
@@ -364,6 +365,7 @@ class HttpApplication:
     ) -> ServerResponse | None:
         """Read the arguments, perform the operation, and return its answer."""
         request_id: str = request.scope["holdfast.request_id"]
+        request.scope["holdfast.open"].shows_secret = endpoint.route.is_secret
         values = await self._read_values(endpoint, request, file)
         runtime = await self.runtimes.runtime_for(caller)
         key = request.headers.get("idempotency-key", "") if endpoint.method == "POST" else ""
@@ -380,7 +382,7 @@ class HttpApplication:
             operation = endpoint.operation
             asked = perform_again if is_again else perform_once
             work = asked(operation, runtime, caller, values)
-            answer = await self.bound(work, **bounds_of(operation, request))
+            answer = await self.bound(work, **find_bounds(operation, request))
             return encode_response(endpoint, answer, values)
 
         if not key or file is not None:
@@ -536,7 +538,7 @@ class HttpApplication:
         if name == "runs.stream" and not values.get("with_children"):
             return self._start_and_follow(runtime, caller, values)
         assert isinstance(operation, StreamOperation)
-        items = operation.perform(runtime, caller, **values)
+        items = hold_pieces(operation.perform(runtime, caller, **values))
         return to_events(items, of_session=name in _OF_SESSION, is_endless=name in _ENDLESS)
 
     async def _start_and_follow(

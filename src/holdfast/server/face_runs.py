@@ -13,6 +13,7 @@ from holdfast.operations import Caller, runs
 from holdfast.runs import StreamItem
 from holdfast.runtime import Runtime
 from holdfast.server.http import Send, ServerRequest
+from holdfast.server.redaction import hold_pieces
 from holdfast.server.streams import HeardPieces
 
 _log = Logger("holdfast.server.faces")
@@ -134,7 +135,7 @@ async def _follow(
     runtime: Runtime, caller: Caller, run_id: str, heard: HeardPieces, *, cancels: bool
 ) -> AsyncGenerator[StreamItem, None]:
     has_rested = False
-    items = heard.items(runtime, caller, run_id)
+    items = hold_pieces(heard.items(runtime, caller, run_id))
     try:
         async for item in items:
             has_rested = isinstance(item, AgentResult)

@@ -19,7 +19,7 @@ from holdfast.operations import Caller, Operation, StreamOperation
 from holdfast.runtime import Runtime
 from holdfast.server.endpoints import check_depth
 from holdfast.server.http import Send, ServerRequest, ServerResponse, read_pairs
-from holdfast.server.open_requests import bounds_of
+from holdfast.server.open_requests import find_bounds
 from holdfast.server.problems import problem_response
 from holdfast.server.streams import EventStream, StreamEvent
 
@@ -87,7 +87,7 @@ class FaceRequest:
         """Perform an operation in the caller's name, no longer than a request may take."""
         caller, runtime = await self.authenticate(), await self.open_runtime()
         work = operation.perform(runtime, caller, **values)
-        answer: T = await self.app.bound(work, **bounds_of(operation, self.request))
+        answer: T = await self.app.bound(work, **find_bounds(operation, self.request))
         return answer
 
     async def follow(

@@ -1,4 +1,4 @@
-"""Requests that are being answered: whoever is let in once is not let in for ever.
+"""Requests that are being answered: a caller who is let in once is not let in for ever.
 
 A stream may be open for days. Meanwhile its key is revoked, its token or login ends, its tenant
 is suspended. So callers of requests that last are looked at again, and one that is not let in
@@ -28,7 +28,7 @@ _DISCONNECT: Final = {"type": "http.disconnect"}
 class OpenRequest:
     """One request between the server and the application."""
 
-    __slots__ = ("_is_head", "_pending", "_receive", "_send", "head", "is_cut")
+    __slots__ = ("_is_head", "_pending", "_receive", "_send", "head", "is_cut", "shows_secret")
 
     def __init__(self, receive: Receive, send: Send, *, is_head: bool) -> None:
         """Pass on what it receives and sends; to HEAD, nothing behind the head."""
@@ -39,6 +39,8 @@ class OpenRequest:
         self.head: RequestHead | None = None
         """Of who was let in; `None` as long as no caller was."""
         self.is_cut = False
+        self.shows_secret = False
+        """Whether the answer is a secret that is shown once: it is not redacted."""
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Return what the client sends next; that it has gone once it is cut off."""
@@ -61,7 +63,7 @@ class OpenRequest:
             raise ConnectionAbortedError("the caller is not let in any more")
         await self._send(message)
         if self._is_head and message["type"] == "http.response.start":
-            # Also of a stream, which would go on for nobody and hold up its connection.
+            # Also of a stream, which would hold up its connection.
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             self.cut()
 
@@ -141,11 +143,11 @@ class Bounds(TypedDict):
     reader: ServerRequest | None
 
 
-def bounds_of(operation: Operation[Any, Any], request: ServerRequest) -> Bounds:
+def find_bounds(operation: Operation[Any, Any], request: ServerRequest) -> Bounds:
     """Return when an operation is given up: what concerns a run goes on, and reading does not."""
     reads = operation.scope.endswith(":read")
     has_run = "run_id" in operation.request.__struct_fields__
     return Bounds(goes_on=has_run and not reads, reader=request if reads else None)
 
 
-__all__ = ["Bounds", "OpenRequest", "OpenRequests", "bounds_of"]
+__all__ = ["Bounds", "OpenRequest", "OpenRequests", "find_bounds"]

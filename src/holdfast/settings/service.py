@@ -15,6 +15,7 @@ from holdfast.settings.values import (
     Lines,
     OptionalCount,
     OptionalDuration,
+    Redacted,
     StoreUrl,
     Switch,
     Url,
@@ -68,8 +69,8 @@ class JwtSettings(SettingsSection):
 class ServerSettings(SettingsSection):
     """How `holdfast serve` listens, and what it takes.
 
-    A project's file cannot say who may reach it: `host`, `allowed_hosts`, `allowed_origins`,
-    `trusted_proxies`, `debug`, `jwt` and the limits of requests.
+    A project's file cannot say who may reach it, nor how far: it can set `port`, `grace_s` and
+    `heartbeat_s`, and nothing else of this.
     """
 
     host: Line = Field(
@@ -158,6 +159,17 @@ class ServerSettings(SettingsSection):
         default=(),
         description="Networks that are not public to which webhooks may be sent all the same, "
         "such as `10.2.0.0/16`.",
+    )
+    redact_requests: Redacted = Field(
+        default=(),
+        description="What is taken out of bodies and queries before they are read: `secrets` "
+        "(formats of keys, and the secrets of this process), `personal` (addresses, phone and "
+        "card numbers, IBANs), both, or neither. Uploaded files stay as they are.",
+    )
+    redact_answers: Redacted = Field(
+        default=(),
+        description="What is taken out of answers and streams, likewise; text then comes line by "
+        "line. The journal holds no secrets in any case. Contents of artifacts stay as they are.",
     )
     max_tenants: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=64, description="Tenants whose records are open at the same time."
