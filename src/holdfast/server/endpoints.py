@@ -323,4 +323,4 @@ def list_endpoints() -> list[HttpEndpoint]:
     ]
 
 
-__all__ = ["AnyOperation", "HttpEndpoint", "Router", "list_endpoints"]
+__all__ = ["MOST_LISTED", "AnyOperation", "HttpEndpoint", "Router", "list_endpoints"]

@@ -178,7 +178,7 @@ class TurnExecutor:
             if not turn.cancelled.is_set():
                 try:
                     session = turn.session or await self._manager.get_session(turn.session_id)
-                    # What begins meanwhile is the session owner's, whichever caller has it executed.
+                    # What begins meanwhile is the session owner's, also where another caller asked.
                     with acting_for(session.owner):
                         outcome = await turn.work(handler)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
