@@ -165,6 +165,43 @@ async def test_nobody_gets_a_key_of_another_subject_without_the_right_to_see_all
     assert (await server.ask("POST", f"/v1/keys/{ada_key}/rotate", {}, headers=small))[0] == 403
 
 
+FILES = (
+    "gguf:/etc/passwd",
+    "GGUF:x",
+    "gguf:../m",
+    "/etc/passwd",
+    "mine:~/m",
+    "x:./m.gguf",
+    "m.GGUF",
+)
+
+
+async def test_no_caller_names_a_file_of_the_machine_as_a_model(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        await server.ask("POST", "/v1/tenants", {"name": "acme"})
+        developer, _ = await add_key(server, "d", roles=["developer", "operator"])
+        stranger, _ = await add_key(server, "s", roles=["admin"], tenant="acme")
+        for headers in (developer, stranger):
+            _, session = await server.ask("POST", "/v1/sessions", {"title": "x"}, headers=headers)
+            for model in FILES:
+                deep = {"name": "w", "steps": [{"agent": {"model": model}}]}
+                for path, body in (
+                    ("/v1/runs", {"user_message": "hi", "model": model}),
+                    ("/v1/runs/wait", {"user_message": "hi", "model": model}),
+                    ("/v1/runs/stream", {"user_message": "hi", "model": model}),
+                    ("/v1/runs/submit", {"user_message": "hi", "model": model}),
+                    ("/v1/loops/wait", {"goal": "hi", "options": {"model": model}}),
+                    (f"/v1/sessions/{session['id']}/compact", {"model": model}),
+                    ("/v1/workflows/w/runs", {"inputs": {"deep": deep}}),
+                ):
+                    status, found = await server.ask("POST", path, body, headers=headers)
+                    assert status == 403, (path, model, status, found)
+        for model in ("offline", "offline:offline"):
+            asked = {"user_message": "What is 15 times 23?", "model": model}
+            status, found = await server.ask("POST", "/v1/runs/wait", asked, headers=developer)
+            assert (status, found.get("status")) == (200, "completed"), found
+
+
 # --- a run that a process left behind -------------------------------------------------
 
 

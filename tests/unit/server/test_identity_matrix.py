@@ -299,6 +299,7 @@ async def test_who_is_not_known_gets_the_same_401_everywhere(tmp_path: Path) -> 
             "expired token": made.token(exp=1000, tenant="default"),
             "no subject": made.token(sub=None, tenant="default"),
             "owner's name": made.token(sub="owner", tenant="default"),
+            "a key's subject": made.token(sub="key:key_01m7r1", tenant="default"),
             "no tenant": made.token(),
             "unknown tenant": made.token(tenant="nowhere"),
             "suspended tenant's token": made.token(tenant="gone"),
