@@ -24,13 +24,13 @@ def check_models(runtime: Runtime, caller: Caller, arguments: Mapping[str, objec
         NotPermitted: it does, and the caller is no admin of the operator's tenant.
     """
     for name in _list_models(arguments):
-        if not names_file(name) or name == runtime.settings.model.name:
+        if not is_file_name(name) or name == runtime.settings.model.name:
             continue
         if not caller.may(FILES_SCOPE) or runtime.tenant != runtime.control.operator:
             raise NotPermitted(subject=caller.subject, scope="to name a file as a model")
 
 
-def names_file(model: str) -> bool:
+def is_file_name(model: str) -> bool:
     """Say whether a model is a file: by its provider, its ending, or how a path begins."""
     provider, colon, rest = model.strip().partition(":")
     place = (rest if colon else provider).strip().lower()
@@ -54,4 +54,4 @@ def _list_models(value: object, name: str = "") -> Iterator[str]:
             yield from _list_models(inner, name)
 
 
-__all__ = ["check_models", "names_file"]
+__all__ = ["check_models", "is_file_name"]

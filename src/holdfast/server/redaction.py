@@ -87,14 +87,14 @@ async def hold_pieces(items: AsyncGenerator[_Item, None]) -> AsyncGenerator[_Ite
             path = item.path if isinstance(item, ChildPiece) else ""
             waiting = held.setdefault(path, [])
             piece: Any = item
-            if waiting and type(_text_piece(waiting[0])) is not type(_text_piece(piece)):
+            if waiting and type(_read_text_piece(waiting[0])) is not type(_read_text_piece(piece)):
                 for one in _flush(waiting, redaction, is_all=True):
                     yield one
-            if _text_piece(piece) is None:
+            if _read_text_piece(piece) is None:
                 yield item
                 continue
             waiting.append(piece)
-            if "\n" in _text_piece(piece).text or len(waiting) % 64 == 0:
+            if "\n" in _read_text_piece(piece).text or len(waiting) % 64 == 0:
                 for one in _flush(waiting, redaction, is_all=False):
                     yield one
         for waiting in held.values():
@@ -102,7 +102,7 @@ async def hold_pieces(items: AsyncGenerator[_Item, None]) -> AsyncGenerator[_Ite
                 yield one
 
 
-def _text_piece(item: Any) -> Any:  # noqa: ANN401 - a piece of text, of whichever kind
+def _read_text_piece(item: Any) -> Any:  # noqa: ANN401 - a piece of text, of whichever kind
     found = item.item if isinstance(item, ChildPiece) else item
     return found if isinstance(found, TextDelta | ReasoningDelta) else None
 
@@ -111,10 +111,10 @@ def _flush(waiting: list[Any], redaction: PassingRedaction, *, is_all: bool) -> 
     """Return what may be shown by now as one piece, and keep the rest."""
     if not waiting:
         return []
-    first, text = waiting[0], "".join([_text_piece(one).text for one in waiting])
+    first, text = waiting[0], "".join([_read_text_piece(one).text for one in waiting])
 
     def make(part: str) -> Any:  # noqa: ANN401 - as it came
-        made = type(_text_piece(first))(part)
+        made = type(_read_text_piece(first))(part)
         return msgspec.structs.replace(first, item=made) if isinstance(first, ChildPiece) else made
 
     end = len(text) if is_all else _find_end(text)
