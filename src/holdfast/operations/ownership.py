@@ -39,6 +39,7 @@ BEGINS: Final = frozenset(
         "runs.execute",
         "runs.start",
         "runs.stream",
+        "runs.submit",
         "sessions.create",
         "tools.call",
         "workflows.run",

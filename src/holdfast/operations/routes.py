@@ -91,7 +91,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "artifacts.grants": HttpRoute("GET", f"{_A}/grants"),
     "artifacts.grant": HttpRoute("POST", f"{_A}/grants", 201),
     "artifacts.revoke": HttpRoute("POST", f"{_A}/revoke", 204),
-    "artifacts.share": HttpRoute("POST", f"{_A}/links", 201),
+    "artifacts.share": HttpRoute("POST", f"{_A}/links", 201, is_secret=True),
     "audit.anchor": HttpRoute("POST", "/v1/audit/anchor"),
     "audit.heads": HttpRoute("GET", "/v1/audit/heads", media_type="application/json"),
     "audit.list": HttpRoute("GET", "/v1/audit"),
