@@ -57,7 +57,8 @@ class Dashboard:
         add_views(self._routes)
         self._kept: dict[Any, Any] = {}
         self._static = _read_static()
-        self._renderer = Renderer(_digest_static(self._static))
+        css = self._static["holdfast.css"].decode()
+        self._renderer = Renderer(_digest_static(self._static), css)
 
     async def answer(
         self, request: ServerRequest, send: Send, request_id: str
@@ -114,7 +115,9 @@ class Dashboard:
             place = f"{shown.address}{mark}note={shown.note}" if shown.note else shown.address
             return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
         html = await self._renderer.render_page(ask, shown, theme=_read_theme(ask.request))
-        return ServerResponse(shown.status, html, HTML, _HEADERS)
+        saved = [("content-disposition", f'attachment; filename="{shown.file_name}"')]
+        headers = (*saved, *_HEADERS) if shown.file_name else _HEADERS
+        return ServerResponse(shown.status, html, HTML, headers)
 
     def _show_problem(
         self, request: ServerRequest, error: Exception, request_id: str

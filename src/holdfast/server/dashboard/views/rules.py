@@ -1,12 +1,12 @@
-"""Policies, tools, MCP servers, agents, skills, workflows and triggers: what is set up."""
+"""Policies, tools, agents, skills, workflows and triggers: what is set up."""
 
 from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from holdfast.operations import agents, mcp, policies, skills, tools, triggers, workflows
+from holdfast.operations import agents, policies, skills, tools, triggers, workflows
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown
-from holdfast.server.dashboard.charts import draw_graph
+from holdfast.server.dashboard.charts import GraphStep, draw_graph
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
@@ -167,63 +167,6 @@ async def _show_tool(ask: Ask) -> Shown:
     )
 
 
-async def _list_servers(ask: Ask) -> Shown:
-    health = {}
-    if "health" in ask.query:
-        health = {one.name: one for one in await ask.perform(mcp.health)}
-    rows = []
-    for one in await ask.perform(mcp.endpoints):
-        well = health.get(one.name)
-        state: Any = make_badge("active" if one.enabled and one.trusted else "waiting")
-        if well is not None:
-            told = f"{well.latency_ms or 0:.0f} ms, {well.tools} tools"
-            told += ", throttled" if well.throttled else ""
-            told += f", held back: {', '.join(well.held_back)}" if well.held_back else ""
-            told += f", {well.last_error}" if well.last_error else ""
-            state = make_badge(well.status) + make_lines("", told)
-        trust = FormAction(
-            label="Trust",
-            address=ask.link("mcp", one.name, "trust"),
-            scope="mcp:admin",
-            confirm="Vouch for this server as it is configured now?",
-        )
-        rows.append(
-            ListRow(
-                cells=(
-                    make_lines(one.name, one.where),
-                    one.transport,
-                    state,
-                    one.sandbox,
-                    ", ".join(one.hosts),
-                ),
-                actions=() if one.trusted else (trust,),
-            )
-        )
-    ask_all = FormAction(
-        label="Ask every server",
-        address=ask.link("mcp"),
-        scope="mcp:read",
-        method="get",
-        hidden={"health": "1"},
-    )
-    return show_listing(
-        ask,
-        PageListing(
-            title="MCP servers",
-            columns=("Server", "Transport", "State", "Sandbox", "Hosts"),
-            rows=rows,
-            empty="No MCP server is configured",
-            next_step=Markup('<pre tabindex="0">holdfast mcp add NAME -- COMMAND</pre>'),
-            forms=[("Health: latency, throttling, changed pins", ask_all)] if rows else [],
-        ),
-    )
-
-
-async def _trust_server(ask: Ask) -> Shown:
-    await ask.perform(mcp.trust, ask.words["name"])
-    return GoTo(ask.link("mcp"), "trusted")
-
-
 async def _list_agents(ask: Ask) -> Shown:
     rows = [
         ListRow(
@@ -344,11 +287,11 @@ async def _show_workflow(ask: Ask) -> Shown:
     blocks: list[tuple[str, Any]] = []
     steps = data.get("steps")
     if isinstance(steps, list):
-        edges = [
-            (str(step.get("id") or step.get("name") or index), _list_needs(steps, index))
-            for index, step in enumerate(steps)
+        boxes = [
+            GraphStep(name=_name_step(steps, index), needs=_list_needs(steps, index))
+            for index in range(len(steps))
         ]
-        drawn = draw_graph(edges, title=f"Steps of {one.name}")
+        drawn = draw_graph(boxes, title=f"Steps of {one.name}")
         frame = '<div class="scroll" tabindex="0" role="region" aria-label="Graph">{}</div>'
         blocks.append(("Steps", Markup(frame).format(drawn)))
     blocks.append(("Definition", make_pre(one.problem or data)))
@@ -362,8 +305,11 @@ def _list_needs(steps: list[Any], index: int) -> list[str]:
         return [named] if isinstance(named, str) else [str(one) for one in named]
     if index == 0:
         return []
-    before = steps[index - 1]
-    return [str(before.get("id") or before.get("name") or index - 1)]
+    return [_name_step(steps, index - 1)]
+
+
+def _name_step(steps: list[Any], index: int) -> str:
+    return str(steps[index].get("id") or steps[index].get("name") or index)
 
 
 async def _list_triggers(ask: Ask) -> Shown:
@@ -415,8 +361,6 @@ def add_to(routes: Routes) -> None:
     routes.add("POST", "policies/reload", _reload)
     routes.add("GET", "tools", _list_tools)
     routes.add("GET", "tools/{name}", _show_tool)
-    routes.add("GET", "mcp", _list_servers)
-    routes.add("POST", "mcp/{name}/trust", _trust_server)
     routes.add("GET", "agents", _list_agents)
     routes.add("GET", "agents/{name}", _show_agent)
     routes.add("GET", "skills", _list_skills)
