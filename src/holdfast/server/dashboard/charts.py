@@ -200,7 +200,7 @@ def _draw_step(step: GraphStep, x: int, y: int) -> Markup:
     if step.status:
         box += Markup('<text x="{}" y="{}">{}</text>').format(x + 10, y + 32, step.status)
     if step.link:
-        return Markup('<a href="{}" aria-label="{}">{}</a>').format(step.link, told, box)
+        return Markup('<a href="{}">{}</a>').format(step.link, box)
     return Markup("<g>{}</g>").format(box)
 
 

@@ -95,7 +95,9 @@ def format_bytes(size: float | None) -> str:
     left = float(size or 0)
     for unit in ("B", "KB", "MB", "GB"):
         if left < 1000 or unit == "GB":
-            return f"{left:.0f} {unit}" if unit == "B" or left >= 100 else f"{left:.1f} {unit}"
+            whole = unit == "B" or left >= 100
+            number = f"{left:.0f}" if whole else f"{left:.1f}"
+            return f"{number}\N{NO-BREAK SPACE}{unit}"
         left /= 1000
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -78,7 +79,9 @@ async def _read_loop(ask: Ask, run: Run) -> ShownPlan:
         status = known.status if known is not None else "pending"
         tries = known.attempts if known is not None else []
         boxes.append(
-            GraphStep(name=one.id, needs=one.depends_on, status=status, link=f"#step-{one.id}")
+            GraphStep(
+                name=one.id, needs=one.depends_on, status=status, link=f"#step-{quote(one.id)}"
+            )
         )
         steps.append(
             ShownStep(
@@ -145,7 +148,7 @@ async def _read_workflow(ask: Ask, run: Run) -> ShownPlan:
                 name=one.path,
                 needs=[max(ended)[1]] if ended else [],
                 status=one.status,
-                link=f"#step-{one.path}",
+                link=f"#step-{quote(one.path)}",
             )
         )
         steps.append(ShownStep(id=one.path, title=one.does, status=one.status, attempts=[tried]))

@@ -20,6 +20,7 @@ from holdfast.server.dashboard.listing import (
     make_pre,
     show_listing,
 )
+from holdfast.server.dashboard.prose import render_markdown
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.words import Markup, cut_text, format_ago, format_count
 
@@ -46,7 +47,7 @@ async def _show_policies(ask: Ask) -> Shown:
         blocks.append(("Explanation", await _explain(ask)))
     if "replay" in ask.query:
         blocks.append(("The last calls, judged again", await _replay(ask)))
-    blocks.append(("Rules", make_pre({"tools": view.tools, "network": view.network})))
+    rules = make_pre({"tools": view.tools, "network": view.network})
     own = ask.link("policies")
     forms = [
         (
@@ -99,7 +100,16 @@ async def _show_policies(ask: Ask) -> Shown:
             ),
         ),
     ]
-    return show_listing(ask, PageListing(title="Policies", blocks=blocks, forms=forms))
+    return show_listing(
+        ask,
+        PageListing(
+            title="Policies",
+            about="The operator's rules: what agents may do, whatever they and their tools say.",
+            blocks=blocks,
+            forms=forms,
+            below=[("All rules in force", rules)],
+        ),
+    )
 
 
 async def _explain(ask: Ask) -> Markup:
@@ -161,10 +171,43 @@ async def _list_tools(ask: Ask) -> Shown:
 
 
 async def _show_tool(ask: Ask) -> Shown:
-    found = await ask.perform(tools.describe_, ask.words["name"])
+    found = cast(dict[str, Any], await ask.perform(tools.describe_, ask.words["name"]))
+    told = render_markdown(str(found.pop("description", "")))
+    schema = found.pop("parameters", None) or {}
+    required = schema.get("required", ())
+    rows = [
+        ListRow(
+            cells=(
+                make_code(name),
+                str(one.get("type", "")) if isinstance(one, dict) else "",
+                "yes" if name in required else "",
+                str(one.get("description", "")) if isinstance(one, dict) else "",
+            )
+        )
+        for name, one in schema.get("properties", {}).items()
+    ]
+    facts = [(name.replace("_", " "), _show_value(one)) for name, one in found.items()]
     return show_listing(
-        ask, PageListing(title=ask.words["name"], blocks=[("", make_pre(found))], place="tools")
+        ask,
+        PageListing(
+            title=ask.words["name"],
+            blocks=[("", Markup('<div class="prose">{}</div>').format(told) + make_facts(facts))],
+            columns=("Argument", "Type", "Needed", "Meaning"),
+            rows=rows,
+            empty="It takes no arguments",
+            below=[("The schema of its arguments", make_pre(schema))],
+            place="tools",
+        ),
     )
+
+
+def _show_value(value: object) -> object:
+    """Return a value as a person writes it: words as they are, lists by commas."""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return value if isinstance(value, str | int | float) else make_code(value) if value else ""
 
 
 async def _list_agents(ask: Ask) -> Shown:
