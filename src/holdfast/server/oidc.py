@@ -4,7 +4,7 @@ The authorization code flow with PKCE: the browser goes to the provider with a s
 a challenge, comes back with a code, and the server exchanges that for a token over a connection
 of its own. The token then is a credential as any other: it is verified with the keys of
 `server.jwt`, and a login ends with it. What belongs to one attempt is in a cookie of that browser
-(`HttpOnly`, ten minutes), so nobody can have another one finish a login that they began.
+(`HttpOnly`, ten minutes), so that no other browser can finish a login that this one began.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class IdentityProvider:
         """Return the token for which a code was exchanged, and where the browser wanted to go.
 
         Raises:
-            Unauthenticated: this browser did not begin it, or the provider let nobody in.
+            Unauthenticated: this browser did not begin it, or the provider refused.
             NetworkFailed: the provider cannot be asked.
         """
         attempt = _read_attempt(request)
@@ -120,7 +120,7 @@ class IdentityProvider:
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
             raise Unauthenticated
         if not query.get("code"):
-            _log.warning("the identity provider let nobody in", error=query.get("error", "")[:200])
+            _log.warning("the identity provider refused a login", error=query.get("error", "")[:200])
             raise Unauthenticated
         found = await self._read_endpoints()
         if query.get("iss", found.issuer) != found.issuer:

@@ -147,7 +147,7 @@ async def test_login_that_is_not_whole_opens_nothing(tmp_path: Path, wrong: str)
         status, place, _ = await browser.get(f"/login/callback?{more}&state={state}")
         assert (status, place) == (303, "/dashboard/login?wrong=provider")
         status, _, page = await browser.get("/dashboard/login?wrong=provider")
-        assert status == 401 and "let nobody in" in page
+        assert status == 401 and "identity provider refused" in page
         assert (await browser.get("/dashboard/runs"))[0] == 303
 
 

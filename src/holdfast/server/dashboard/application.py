@@ -39,7 +39,7 @@ _MOST_FIELDS: Final = 2_000
 _WRONG: Final = {
     "link": "This link was used already, or is too old.",
     "provider-out": "The identity provider cannot be asked now; try again, or use a key.",
-    "provider": "The identity provider let nobody in, or its token opens nothing here.",
+    "provider": "The identity provider refused, or its token opens nothing here.",
 }
 _THEMES: Final = frozenset({"light", "dark"})
 _HEADERS: Final = (

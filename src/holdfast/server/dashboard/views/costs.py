@@ -23,10 +23,10 @@ _NOTHING: Final = UsageTotals()
 
 async def read_usage(ask: Ask) -> UsageReport:
     """Return what all used; it reads every answer, so one that is half a minute old will do."""
-    return await _believe(ask, ("usage",), lambda: ask.perform(usage.get))
+    return await _read_recent(ask, ("usage",), lambda: ask.perform(usage.get))
 
 
-async def _believe(ask: Ask, what: tuple[str, ...], read: Callable[[], Awaitable[T]]) -> T:
+async def _read_recent(ask: Ask, what: tuple[str, ...], read: Callable[[], Awaitable[T]]) -> T:
     """Return what this caller read a moment ago, or read it; each caller has its own."""
     key = (*what, ask.caller.tenant, ask.caller.subject)
     known: tuple[float, T] | None = ask.kept.get(key)
@@ -41,7 +41,7 @@ async def _read_tenants(ask: Ask) -> dict[str, UsageTotals]:
     """Return what each tenant used, for the operator; of other callers only their own counts."""
     if ask.runtime.tenant != ask.runtime.control.operator or not ask.may("tenants:read"):
         return {}
-    return await _believe(ask, ("tenants",), lambda: ask.perform(tenants.usage))
+    return await _read_recent(ask, ("tenants",), lambda: ask.perform(tenants.usage))
 
 
 async def _show(ask: Ask) -> Shown:

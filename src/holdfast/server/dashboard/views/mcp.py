@@ -135,7 +135,7 @@ async def _show_server(ask: Ask) -> Shown:
             rows=rows,
             empty="It offers no tool",
             next_step="A tool whose description changed since it was accepted is held back until "
-            "somebody accepts it again.",
+            "it is accepted again.",
             forms=[] if one.trusted else [("It is not used yet", _make_trust(ask, name))],
             place="mcp",
         ),
