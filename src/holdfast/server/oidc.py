@@ -120,7 +120,8 @@ class IdentityProvider:
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
             raise Unauthenticated
         if not query.get("code"):
-            _log.warning("the identity provider refused a login", error=query.get("error", "")[:200])
+            told = query.get("error", "")[:200]
+            _log.warning("the identity provider refused a login", error=told)
             raise Unauthenticated
         found = await self._read_endpoints()
         if query.get("iss", found.issuer) != found.issuer:

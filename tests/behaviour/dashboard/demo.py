@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import struct
@@ -82,6 +83,25 @@ def deploy(service: str, version: str) -> str:
     return f"{service} {version} is live; 3 of 3 instances answer"
 
 
+class Gate:
+    """Holds a tool up until a test opens it."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.opened = asyncio.Event()
+
+
+GATE = Gate()
+
+
+@tool
+async def stand_by() -> str:
+    """Wait for the tide."""
+    GATE.begun.set()
+    await GATE.opened.wait()
+    return "the tide is high"
+
+
 @tool
 def check_health(service: str) -> str:
     """Ask a service whether it is well."""
@@ -124,6 +144,8 @@ def answer(request: ModelRequest) -> Any:
 def _first_call(asked: str) -> Any:
     if "deploy" in asked:
         return tool_call("deploy", service="checkout", version="2.4.1")
+    if "stand by" in asked:
+        return tool_call("stand_by")
     if "inject" in asked:
         return tool_call("read_ticket", number=7)
     if "ticket" in asked:
@@ -181,7 +203,7 @@ def make_agents() -> list[Agent]:
     """Return agents whose model follows a script."""
     # The name of a model with a known price, so that there are costs to show.
     model = FunctionModel(answer, info=ModelInfo(provider="openai", model="gpt-4o"))
-    own = [deploy, check_health, read_ticket, search_logs]
+    own = [deploy, check_health, read_ticket, search_logs, stand_by]
     return [
         Agent("planner", description="Plans the work.", model=FunctionModel(plan)),
         Agent("worker", description="Does one step.", model=FunctionModel(work)),
