@@ -186,6 +186,7 @@ async def _show_tool(ask: Ask) -> Shown:
         )
         for name, one in schema.get("properties", {}).items()
     ]
+    found.pop("name", "")
     facts = [(name.replace("_", " "), _show_value(one)) for name, one in found.items()]
     return show_listing(
         ask,
