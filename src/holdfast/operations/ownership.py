@@ -129,6 +129,7 @@ SHARED: Final = frozenset(
         "tenants.list",
         "tenants.resume",
         "tenants.suspend",
+        "tenants.usage",
         "tools.describe",
         "tools.list",
         "triggers.list",

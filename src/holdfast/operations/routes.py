@@ -213,6 +213,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "storage.rebuild": HttpRoute("POST", "/v1/storage/rebuild"),
     "tenants.create": HttpRoute("POST", "/v1/tenants", 201),
     "tenants.list": HttpRoute("GET", "/v1/tenants"),
+    "tenants.usage": HttpRoute("GET", "/v1/tenants/usage"),
     "tenants.suspend": HttpRoute("POST", "/v1/tenants/{name}/suspend"),
     "tenants.resume": HttpRoute("POST", "/v1/tenants/{name}/resume"),
     "tenants.delete": HttpRoute("DELETE", "/v1/tenants/{name}"),
