@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
     from holdfast.journal.stores.registry import list_schemes as list_schemes
     from holdfast.journal.stores.registry import list_store_places as list_store_places
+    from holdfast.journal.stores.registry import RoleKind as RoleKind
+    from holdfast.journal.stores.registry import find_tenant_url as find_tenant_url
+    from holdfast.journal.stores.registry import grant_role as grant_role
     from holdfast.journal.stores.registry import migrate_store as migrate_store
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store
@@ -90,7 +93,8 @@ else:
             "stores._postgres_connections": "parse_postgres_target",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
-            "resolve_directory open_store list_store_places migrate_store",
+            "resolve_directory open_store list_store_places migrate_store RoleKind find_tenant_url "
+            "grant_role",
             "stores.sqlite": "SqliteStore",
         },
     )

@@ -115,8 +115,12 @@ class PostgresDispatcher:
             return
         pool: psycopg_pool.AsyncConnectionPool[Any] = psycopg_pool.AsyncConnectionPool(
             self._target.conninfo,
-            # What the engine asks names no schema. Workers need a connection that lasts anyway.
-            kwargs={"options": "-c search_path=holdfast_jobs"},
+            # What the engine asks names neither schema nor tenant. Workers need connections that
+            # last anyway, because they listen.
+            kwargs={
+                "options": "-c search_path=holdfast_jobs "
+                f"-c holdfast.tenant={self._target.tenant}"
+            },
             min_size=0,
             max_size=3,
             open=False,

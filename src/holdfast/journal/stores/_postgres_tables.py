@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import psycopg
 
+from holdfast.errors import StorageError
 from holdfast.journal.envelope import Event
 from holdfast.journal.store import BLOB_THRESHOLD
 from holdfast.journal.stores._postgres_append import BLOB, INLINE, REDACTED
@@ -182,15 +184,27 @@ async def read_table_versions(connection: Connection) -> dict[str, int]:
     return dict(msgspec.convert(await cursor.fetchall(), list[tuple[str, int]]))
 
 
-async def prepare_tables(connection: Connection, tables: PostgresTables) -> None:
+async def prepare_tables(connection: Connection, tables: PostgresTables, where: str) -> None:
     """Build tables that are missing or older than their declarations, for all tenants.
 
     Raises:
         SchemaTooNew: a newer Holdfast built a table; it is left alone.
+        StorageError: this role may not build them.
     """
     # A look first: a store that is up to date opens also while another process writes.
     if not tables.check_versions(await read_table_versions(connection)):
         return
+    try:
+        await _build_tables(connection, tables)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageError(
+            path=where,
+            detail="its tables have to be made or changed, and this role may not: "
+            "`holdfast storage migrate` with the address of its owner does it",
+        ) from error
+
+
+async def _build_tables(connection: Connection, tables: PostgresTables) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         found = await read_table_versions(connection)
@@ -213,7 +227,10 @@ async def prepare_tables(connection: Connection, tables: PostgresTables) -> None
 
 
 async def _fill(connection: Connection, tables: PostgresTables) -> None:
+    # Whose tables they are may see for once who there is; nobody else does before the commit.
+    await connection.execute("ALTER TABLE holdfast.counters NO FORCE ROW LEVEL SECURITY")
     cursor = await connection.execute("SELECT tenant FROM holdfast.counters")
+    await connection.execute("ALTER TABLE holdfast.counters FORCE ROW LEVEL SECURITY")
     for (tenant,) in await cursor.fetchall():
         await connection.execute("SELECT set_config('holdfast.tenant', %s, true)", (tenant,))
         await rebuild_tenant(connection, tables, tenant)
