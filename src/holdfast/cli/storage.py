@@ -103,6 +103,28 @@ def _show_schema(invocation: Invocation, found: SchemaStatus) -> None:
         say(f"Pending: {', '.join(found.pending)}. Run `holdfast storage migrate`.")
 
 
+@command.command("grant")
+@click.argument("role")
+@click.option("--wakeups", is_flag=True, help="Only what workers take sessions from; no records.")
+@pass_invocation
+def grant(invocation: Invocation, role: str, wakeups: bool) -> None:
+    """Let a ROLE of the database serve: append, read, wake sessions; of one tenant at a time.
+
+    Needs the address of a role that owns the schema. The ROLE must be none that could step over
+    what keeps tenants apart (SUPERUSER, BYPASSRLS, the owner itself).
+
+    \b
+    createuser holdfast_app
+    holdfast storage grant holdfast_app
+    """
+    with open_client(invocation) as client:
+        client.storage.grant(role, kind="wakeups" if wakeups else "records")
+    if invocation.is_text:
+        say(f"{role} may now use {'wake-ups only' if wakeups else 'the records'}.")
+    else:
+        emit({"role": role, "kind": "wakeups" if wakeups else "records"})
+
+
 @command.command("clean")
 @pass_invocation
 def clean(invocation: Invocation) -> None:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.journal.stores.registry import list_schemes as list_schemes
     from holdfast.journal.stores.registry import list_store_places as list_store_places
     from holdfast.journal.stores.registry import RoleKind as RoleKind
+    from holdfast.journal.stores.registry import erase_tenant as erase_tenant
     from holdfast.journal.stores.registry import find_tenant_url as find_tenant_url
     from holdfast.journal.stores.registry import grant_role as grant_role
     from holdfast.journal.stores.registry import migrate_store as migrate_store
@@ -94,7 +95,7 @@ else:
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places migrate_store RoleKind find_tenant_url "
-            "grant_role",
+            "grant_role erase_tenant",
             "stores.sqlite": "SqliteStore",
         },
     )

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
-from holdfast.journal import Journal, MendReport, SchemaStatus
+from holdfast.journal import Journal, MendReport, RoleKind, SchemaStatus
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local
 from holdfast.operations.operation import local, operation
@@ -66,6 +66,23 @@ async def migrate(runtime: Runtime, caller: Caller, /) -> SchemaStatus:
     Processes that ask for it at the same time wait for each other.
     """
     return await runtime.migrate_store(is_dry=False)
+
+
+@operation("storage:admin", opens=False)
+async def grant(
+    runtime: Runtime, caller: Caller, /, role: str, *, kind: RoleKind = "records"
+) -> None:
+    """Let a role of the database do what a process needs, and nothing else.
+
+    `records`: append, read, and wake sessions. `wakeups`: only what workers take sessions from,
+    and no record. What keeps tenants apart must hold the role.
+
+    Raises:
+        NotFound: the database has no such role.
+        UsageError: it is a superuser, has BYPASSRLS or owns the tables; or the store has no roles.
+        StorageError: the address in `storage.url` is not that of the owner.
+    """
+    await runtime.grant_role(role, kind)
 
 
 @operation("storage:read")

@@ -23,8 +23,10 @@ from holdfast.journal import (
     SYSTEM_SESSION,
     Chains,
     Journal,
+    RoleKind,
     SchemaStatus,
     declare_payload_modules,
+    grant_role,
     list_store_places,
     migrate_store,
     open_chains,
@@ -521,6 +523,10 @@ class Runtime:
         return await migrate_store(
             url, base_dir=self.base_dir, projections=PROJECTIONS, is_dry=is_dry
         )
+
+    async def grant_role(self, role: str, kind: RoleKind) -> None:
+        """Let a role of the database of the records do what a kind of process needs."""
+        await grant_role(self.settings.storage.url, role, kind)
 
     async def load_policies_once(self) -> PolicyStore:
         """Return the policies in force, read with the first call.

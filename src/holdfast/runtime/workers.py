@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.dispatch import (
     DeadLetter,
@@ -16,15 +17,17 @@ from holdfast.dispatch import (
     WorkerStatus,
     open_dispatcher,
 )
-from holdfast.errors import StorageError
-from holdfast.journal import Condition, RowQuery
+from holdfast.errors import StorageError, UsageError
+from holdfast.journal import Condition, RowQuery, find_tenant_url
 from holdfast.observability import Logger
 from holdfast.sessions import RUNS, Run, list_unfinished
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.settings import Settings
 
 _log = Logger("holdfast.workers")
+_TENANT = "holdfast_tenant"
 _MOST = 10_000
 _LOOK_FOR_FORGOTTEN_S = 30.0
 
@@ -94,7 +97,7 @@ class WorkerService:
         if self._dispatcher is None:
             runtime = self._runtime
             self._dispatcher = open_dispatcher(
-                runtime.settings.storage.url, clock=runtime.journal.clock
+                find_wakeups_url(runtime.settings), clock=runtime.journal.clock
             )
         await self._dispatcher.open()
         return self._dispatcher
@@ -156,6 +159,21 @@ class WorkerService:
                         if await self._is_free(run) and await runtime.recovery.can_go_on(run):
                             await dispatcher.wake(run.session_id)
             await asyncio.sleep(_LOOK_FOR_FORGOTTEN_S)
+
+
+def find_wakeups_url(settings: Settings) -> str:
+    """Return the address of the wake-ups, those of the same tenant as the records."""
+    records, chosen = settings.storage.url, settings.storage.wakeups_url
+    if not chosen:
+        return records
+    if urlsplit(records).scheme != urlsplit(chosen).scheme:
+        raise UsageError(detail="storage.wakeups_url names another kind of store than storage.url.")
+    tenants = [dict(parse_qsl(urlsplit(url).query)).get(_TENANT) for url in (records, chosen)]
+    if tenants[0] == tenants[1]:
+        return chosen
+    if tenants[0] is None or tenants[1] is not None:
+        raise UsageError(detail="storage.wakeups_url names another tenant than storage.url.")
+    return find_tenant_url(chosen, tenants[0]) or chosen
 
 
 __all__ = ["WorkerService"]

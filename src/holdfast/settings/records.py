@@ -63,6 +63,12 @@ class StorageSettings(SettingsSection):
         "`postgres`), `memory://` to keep nothing, or a scheme that an installed package adds; "
         "without it, SQLite in `state_dir`. A project's file cannot set it.",
     )
+    wakeups_url: StoreUrl = Field(
+        default="",
+        description="Address by which workers take sessions from Postgres, where it is not "
+        "`url`: one that goes around a pooler, or of a role that sees no records "
+        "(`holdfast storage grant --wakeups`). A project's file cannot set it.",
+    )
     durability: Durability = Field(
         default="process",
         description="What a finished step survives: `process` the death of the process, "

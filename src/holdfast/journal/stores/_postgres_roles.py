@@ -16,7 +16,8 @@ from holdfast.journal.stores._postgres_connections import Connection
 from holdfast.journal.stores.registry import RoleKind
 
 _STANDING = """
-SELECT r.rolsuper OR r.rolbypassrls, pg_has_role(r.oid, n.nspowner, 'MEMBER')
+SELECT r.rolsuper OR r.rolbypassrls, pg_has_role(r.oid, n.nspowner, 'MEMBER'),
+    pg_has_role(n.nspowner, 'MEMBER')
 FROM pg_catalog.pg_roles r, pg_catalog.pg_namespace n
 WHERE r.rolname = {} AND n.nspname = 'holdfast'
 """
@@ -27,7 +28,9 @@ _RECORDS: tuple[LiteralString, ...] = (
     # Tables that a later migration makes.
     "ALTER DEFAULT PRIVILEGES IN SCHEMA holdfast "
     "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
-    "GRANT SELECT, INSERT, UPDATE ON holdfast_jobs.procrastinate_jobs TO {}",
+    # To put wake-ups there, and to remove those of a tenant that is deleted.
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_jobs.procrastinate_jobs TO {}",
+    "GRANT SELECT, UPDATE ON holdfast_jobs.procrastinate_periodic_defers TO {}",
     "GRANT SELECT, INSERT ON holdfast_jobs.procrastinate_events TO {}",
     "GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast_jobs TO {}",
 )
@@ -49,23 +52,24 @@ async def grant_role(connection: psycopg.AsyncConnection[Any], role: str, kind: 
         UsageError: row-level security would not hold it back.
         StorageError: the caller does not own the schema.
     """
-    try:
-        async with connection.transaction():
-            query = sql.SQL(_STANDING).format(sql.Literal(role))
-            found = await (await connection.execute(query)).fetchone()
-            if found is None:
-                raise NotFound(kind="role (or schema) of the database", value=role)
-            if any(found):
-                raise UsageError(
-                    detail=f"The role {role!r} is a superuser, has BYPASSRLS or owns the tables: "
-                    "what keeps tenants apart would not hold it. Take one that is none of these."
-                )
-            for statement in _RECORDS if kind == "records" else _WAKEUPS:
-                await connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise StorageError(
-            path="the schema holdfast", detail="only its owner can let other roles use it"
-        ) from error
+    async with connection.transaction():
+        query = sql.SQL(_STANDING).format(sql.Literal(role))
+        found = await (await connection.execute(query)).fetchone()
+        if found is None:
+            raise NotFound(kind="role (or schema) of the database", value=role)
+        is_mighty, owns, is_asked_by_owner = found
+        if not is_asked_by_owner:
+            # Others are only warned by the server, and nothing is granted.
+            raise StorageError(
+                path="the schema holdfast", detail="only its owner can let other roles use it"
+            )
+        if is_mighty or owns:
+            raise UsageError(
+                detail=f"The role {role!r} is a superuser, has BYPASSRLS or owns the tables: "
+                "what keeps tenants apart would not hold it. Take one that is none of these."
+            )
+        for statement in _RECORDS if kind == "records" else _WAKEUPS:
+            await connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
 
 
 async def require_held_role(connection: Connection, where: str) -> None:
@@ -76,7 +80,7 @@ async def require_held_role(connection: Connection, where: str) -> None:
     """
     query = sql.SQL(_STANDING).format(sql.SQL("current_user"))
     found = await (await connection.execute(query)).fetchone()
-    if found is None or any(found):
+    if found is None or any(found[:2]):
         raise StorageError(
             path=where,
             detail="its role is a superuser, has BYPASSRLS or owns the tables, so nothing keeps "

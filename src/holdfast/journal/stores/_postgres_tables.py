@@ -178,6 +178,22 @@ async def rebuild_tenant(
     return total
 
 
+async def erase_tenant(connection: Connection, tenant: str) -> None:
+    """Remove all that is kept of a tenant, its wake-ups too, in the transaction that is open."""
+    found = await connection.execute(
+        "SELECT c.oid::regclass::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' "
+        "WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' "
+        "AND NOT a.attisdropped"
+    )
+    for (name,) in await found.fetchall():
+        await connection.execute(f"DELETE FROM {name} WHERE tenant = %s", (tenant,))
+    await connection.execute(
+        "DELETE FROM holdfast_jobs.procrastinate_jobs WHERE split_part(queue_name, '/', 2) = %s",
+        (tenant,),
+    )
+
+
 async def read_table_versions(connection: Connection) -> dict[str, int]:
     """Return which projection tables there are, and in which version."""
     cursor = await connection.execute("SELECT name, version FROM holdfast.projections")

@@ -44,6 +44,7 @@ from holdfast.journal.stores._postgres_schema import (
 )
 from holdfast.journal.stores._postgres_tables import (
     EVENTS,
+    erase_tenant,
     fold_session,
     insert_restored,
     prepare_tables,
@@ -513,5 +514,18 @@ def _at_tenant(address: SplitResult, tenant: str) -> str:
     return urlunsplit(address._replace(query=urlencode([*rest, (_TENANT, tenant)])))
 
 
-KIND = StoreKind(open=_open, migrate=_migrate, grant=_grant, at_tenant=_at_tenant)
+async def _erase(address: SplitResult) -> None:
+    target = parse_postgres_target(address)
+    connections = Connections(target)
+    await connections.open()
+    try:
+        async with connections.begin_transaction() as connection:
+            await erase_tenant(connection, target.tenant)
+    finally:
+        await connections.close()
+
+
+KIND = StoreKind(
+    open=_open, migrate=_migrate, grant=_grant, at_tenant=_at_tenant, erase_tenant=_erase
+)
 """`postgresql://USER@HOST/DATABASE`: many machines, one log."""

@@ -140,6 +140,8 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     at_tenant: Callable[[SplitResult, str], str] | None = None
     """Returns the address of a tenant's records in the same database, for stores that keep tenants
     apart themselves."""
+    erase_tenant: Callable[[SplitResult], Awaitable[None]] | None = None
+    """Removes all that is kept of the tenant that an address names."""
 
 
 _KINDS = AddressRegistry(
@@ -224,6 +226,17 @@ def find_tenant_url(url: str, tenant: str) -> str | None:
     """
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.at_tenant is None else kind.at_tenant(address, tenant)
+
+
+async def erase_tenant(url: str, tenant: str) -> None:
+    """Remove all records of a tenant from a store that keeps tenants apart; none else is touched.
+
+    Raises:
+        UsageError: the address itself names this tenant.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.erase_tenant is not None and kind.at_tenant is not None:
+        await kind.erase_tenant(urlsplit(kind.at_tenant(address, tenant)))
 
 
 def open_chains(url: str, *, base_dir: Path) -> Chains | None:
