@@ -64,15 +64,15 @@ if TYPE_CHECKING:
     )
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
+    from holdfast.journal.stores.registry import RoleKind as RoleKind
     from holdfast.journal.stores.registry import SchemaStatus as SchemaStatus
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
-    from holdfast.journal.stores.registry import list_schemes as list_schemes
-    from holdfast.journal.stores.registry import list_store_places as list_store_places
-    from holdfast.journal.stores.registry import RoleKind as RoleKind
     from holdfast.journal.stores.registry import erase_tenant as erase_tenant
     from holdfast.journal.stores.registry import find_tenant_url as find_tenant_url
     from holdfast.journal.stores.registry import grant_role as grant_role
+    from holdfast.journal.stores.registry import list_schemes as list_schemes
+    from holdfast.journal.stores.registry import list_store_places as list_store_places
     from holdfast.journal.stores.registry import migrate_store as migrate_store
     from holdfast.journal.stores.registry import open_chains as open_chains
     from holdfast.journal.stores.registry import open_store as open_store

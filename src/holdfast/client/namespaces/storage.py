@@ -13,6 +13,7 @@ class StorageNamespace(Surface[Mode]):
     mend = storage.mend
     status = storage.status
     migrate = storage.migrate
+    grant = storage.grant
     stats = storage.stats
     export_layout = storage.export_layout
     journal = storage.journal

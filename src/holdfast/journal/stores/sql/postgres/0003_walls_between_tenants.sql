@@ -17,6 +17,9 @@ BEGIN
 END;
 $$;
 
+-- Which queues a worker serves; the empty name is that of all that is bound to none.
+ALTER TABLE holdfast_jobs.worker_names ADD COLUMN queues text[] NOT NULL DEFAULT '{""}';
+
 -- Wake-ups: the queue of a tenant is holdfast/TENANT, or holdfast/TENANT/NAME. No tenant's name
 -- holds a slash.
 ALTER TABLE holdfast_jobs.procrastinate_jobs
