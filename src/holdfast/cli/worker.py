@@ -27,6 +27,7 @@ from holdfast.client import AsyncClient
     help="Take only what `workers.queues` binds to these queues, such as `review,plan`; `-` is "
     "the queue of all agents that are bound to none.",
 )
+@click.option("--triggers", is_flag=True, help="Fire triggers too, each event in one worker.")
 @click.option("--name", default="", help="How `holdfast workers list` calls it.")
 @click.option(
     "--most-failures",
@@ -40,6 +41,7 @@ def command(
     target: str,
     concurrency: int,
     queues: str,
+    triggers: bool,
     name: str,
     most_failures: int,
 ) -> None:
@@ -89,6 +91,7 @@ def command(
                 concurrency=concurrency,
                 name=name,
                 most_failures=most_failures,
+                triggers=triggers,
                 queues=[("" if one.strip() == "-" else one.strip()) for one in queues.split(",")],
             )
 

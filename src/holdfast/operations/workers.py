@@ -27,13 +27,15 @@ async def run(
     most_failures: int = 5,
     grace_s: float | None = None,
     queues: Sequence[str] = ("",),
+    triggers: bool = False,
 ) -> None:
     """Go on with whatever waits in any session until `stop` is set, `concurrency` at once.
 
     Told to stop, it lets work go on for `grace_s` (by default `server.grace_s`), then leaves it to
     other workers. A wake-up that failed `most_failures` times, or killed so many workers, is
     given up: see `workers.list_dead`. Of agents that `workers.queues` binds to a queue, it
-    executes those of its own `queues` only; the empty name is the queue of all others.
+    executes those of its own `queues` only; the empty name is the queue of all others. With
+    `triggers` it fires triggers too; each event and each tick is taken by one of the workers.
 
     Raises:
         UsageError: a number is out of range; nothing was begun.
@@ -53,6 +55,7 @@ async def run(
         most_failures=most_failures,
         grace_s=grace_s,
         queues=queues,
+        has_triggers=triggers,
     )
 
 

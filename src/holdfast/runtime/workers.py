@@ -66,8 +66,12 @@ class WorkerService:
         most_failures: int = 5,
         grace_s: float | None = None,
         queues: Sequence[str] = ("",),
+        has_triggers: bool = False,
     ) -> None:
-        """Go on with sessions until told to stop; what has not ended then goes on elsewhere."""
+        """Go on with sessions until told to stop; what has not ended then goes on elsewhere.
+
+        With `has_triggers` it fires triggers beside: each event and tick is taken by one process.
+        """
         runtime, dispatcher = self._runtime, await self._opened()
         settings = runtime.settings
         options = WorkerOptions(
@@ -82,6 +86,8 @@ class WorkerService:
         beside = [asyncio.create_task(self._find_forgotten(dispatcher), name="find-forgotten")]
         if not dispatcher.has_store_wakeups:
             beside.append(asyncio.create_task(self._follow_inboxes(dispatcher), name="inboxes"))
+        if has_triggers:
+            beside.append(asyncio.create_task(runtime.triggers.run(stop), name="triggers"))
         _log.debug("worker.started", worker=options.name, concurrency=concurrency)
         try:
             await dispatcher.work(
