@@ -106,8 +106,8 @@ WHERE id = %(job)s AND NOT EXISTS (
 RETURNING 1
 """
 _NAME = """
-INSERT INTO worker_names (worker_id, tenant, name, host, process, concurrency, queues)
-VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (worker_id) DO NOTHING
+INSERT INTO worker_names (worker_id, tenant, name, host, process, concurrency, queues, lease_ttl)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (worker_id) DO NOTHING
 """
 _WORKERS = """
 SELECT n.name, n.host, n.process, n.concurrency, extract(epoch FROM n.started)::float8,
@@ -116,7 +116,8 @@ SELECT n.name, n.host, n.process, n.concurrency, extract(epoch FROM n.started)::
     n.queues
 FROM worker_names n JOIN procrastinate_workers w ON w.id = n.worker_id
 LEFT JOIN procrastinate_jobs j ON j.worker_id = w.id AND j.status = 'doing'
-WHERE n.tenant = %s GROUP BY n.worker_id, w.id ORDER BY n.started, n.worker_id
+WHERE n.tenant = %s AND w.last_heartbeat > now() - make_interval(secs => n.lease_ttl)
+GROUP BY n.worker_id, w.id ORDER BY n.started, n.worker_id
 """
 _DEAD = """
 SELECT j.id, j.args->>'session', (j.args->>'failures')::integer, coalesce(j.args->>'error', ''),
@@ -349,7 +350,7 @@ class PostgresDispatcher:
 
     async def _introduce(self, worker_id: int, options: WorkerOptions) -> None:
         own = (options.name, socket.gethostname(), os.getpid(), options.concurrency)
-        values = (worker_id, self._target.tenant, *own, list(options.queues))
+        values = (worker_id, self._target.tenant, *own, list(options.queues), options.lease_ttl_s)
         async with self._connect() as connection:
             await connection.execute(_NAME, values)
 

@@ -18,7 +18,10 @@ END;
 $$;
 
 -- Which queues a worker serves; the empty name is that of all that is bound to none.
-ALTER TABLE holdfast_jobs.worker_names ADD COLUMN queues text[] NOT NULL DEFAULT '{""}';
+-- After so many seconds without a sign of life it counts as dead.
+ALTER TABLE holdfast_jobs.worker_names
+    ADD COLUMN queues text[] NOT NULL DEFAULT '{""}',
+    ADD COLUMN lease_ttl double precision NOT NULL DEFAULT 30;
 
 -- Wake-ups: the queue of a tenant is holdfast/TENANT, or holdfast/TENANT/NAME. No tenant's name
 -- holds a slash.
