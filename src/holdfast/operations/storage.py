@@ -68,10 +68,8 @@ async def migrate(runtime: Runtime, caller: Caller, /) -> SchemaStatus:
     return await runtime.migrate_store(is_dry=False)
 
 
-@operation("storage:admin", opens=False)
-async def grant(
-    runtime: Runtime, caller: Caller, /, role: str, *, kind: RoleKind = "records"
-) -> None:
+@local("call `holdfast storage grant` on a machine that the owner of the schema reaches it from")
+async def grant(runtime: Runtime, /, role: str, *, kind: RoleKind = "records") -> None:
     """Let a role of the database do what a process needs, and nothing else.
 
     `records`: append, read, and wake sessions. `wakeups`: only what workers take sessions from,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from postgres_server import PostgresServer
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.errors import UsageError
+from holdfast.orchestration.triggers import Firing
 from holdfast.settings import load_settings
 from holdfast.testing import FunctionModel, ScriptedModel, tool_call
 
 PATIENCE_S = 60
+T = TypeVar("T")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -48,6 +51,13 @@ async def working(client: AsyncClient, **options: object) -> AsyncIterator[None]
             await task
     finally:
         task.cancel()
+
+
+async def until(look: Callable[[], Awaitable[T]]) -> T:
+    """Return what is found as soon as there is something that no process tells of."""
+    while not (found := await look()):  # noqa: ASYNC110 - rows of other processes
+        await asyncio.sleep(0.02)
+    return found
 
 
 async def test_an_agent_that_is_bound_to_a_queue_runs_in_its_workers_only(
@@ -101,7 +111,7 @@ async def test_not_more_runs_of_an_agent_are_executed_than_the_settings_allow(
 async def test_a_submitted_run_that_asks_waits_and_asks_again_at_its_deadline(
     tmp_path: Path, url: str
 ) -> None:
-    """Nothing stays in memory meanwhile: the worker that wakes it need not be the one that asked."""
+    """Nothing stays in memory: the worker that wakes it need not be the one that asked."""
     done: list[str] = []
 
     @tool(permission="ask", effect="read")
@@ -121,13 +131,18 @@ async def test_a_submitted_run_that_asks_waits_and_asks_again_at_its_deadline(
             assert (await client.runs.wait(run.id)).status == "parked"
             [first] = await client.approvals.list(status="open")
         async with working(client):
-            while not (found := await client.approvals.list(status="open")) or (
-                found[0].id == first.id
-            ):
-                await asyncio.sleep(0.02)
-            await client.approvals.approve(found[0].id, by="ann")
-            while not (await client.runs.wait(run.id)).status == "completed":
-                await asyncio.sleep(0.02)
+
+            async def find_second() -> list[str]:
+                found = await client.approvals.list(status="open")
+                return [one.id for one in found if one.id != first.id]
+
+            [second] = await until(find_second)
+            await client.approvals.approve(second, by="ann")
+
+            async def has_ended() -> bool:
+                return (await client.runs.get(run.id)).status == "completed"
+
+            await until(has_ended)
     assert done == ["x"]
 
 
@@ -145,10 +160,13 @@ async def test_workers_of_a_fleet_fire_each_trigger_once(tmp_path: Path, url: st
         async with working(one, triggers=True), working(two, triggers=True):
             for number in range(8):
                 await (one, two)[number % 2].sessions.create(f"Order {number}")
-            while len(ended := await one.triggers.firings()) < 8 or any(
-                firing.status == "open" for firing in ended
-            ):
-                await asyncio.sleep(0.02)
+
+            async def list_ended() -> list[Firing]:
+                found = await one.triggers.firings()
+                is_over = len(found) >= 8 and all(firing.status != "open" for firing in found)
+                return found if is_over else []
+
+            ended = await until(list_ended)
     assert sorted(firing.status for firing in ended) == ["completed"] * 8
     assert len({firing.occurrence for firing in ended}) == 8
 

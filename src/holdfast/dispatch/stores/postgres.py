@@ -80,7 +80,7 @@ WITH lost AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM dead)
 """
-# Whoever comes first ages what waits; for the others it is young again.
+# The worker that comes first ages what waits; for the others it is young again.
 _AGE = """
 WITH old AS MATERIALIZED (
     SELECT id, extract(epoch FROM clock_timestamp()) - coalesce((args->>'since')::float8, 0)

@@ -243,7 +243,7 @@ async def _build_tables(connection: Connection, tables: PostgresTables) -> None:
 
 
 async def _fill(connection: Connection, tables: PostgresTables) -> None:
-    # Whose tables they are may see for once who there is; nobody else does before the commit.
+    # The owner may see for once which tenants there are; no other process does before the commit.
     await connection.execute("ALTER TABLE holdfast.counters NO FORCE ROW LEVEL SECURITY")
     cursor = await connection.execute("SELECT tenant FROM holdfast.counters")
     await connection.execute("ALTER TABLE holdfast.counters FORCE ROW LEVEL SECURITY")

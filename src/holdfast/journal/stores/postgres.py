@@ -503,7 +503,7 @@ async def _grant(address: SplitResult, role: str, kind: RoleKind) -> None:
         raise translate(error, target.shown) from error
 
 
-def _at_tenant(address: SplitResult, tenant: str) -> str:
+def _find_tenant_url(address: SplitResult, tenant: str) -> str:
     target = parse_postgres_target(address)
     if tenant == target.tenant:
         raise UsageError(
@@ -526,6 +526,6 @@ async def _erase(address: SplitResult) -> None:
 
 
 KIND = StoreKind(
-    open=_open, migrate=_migrate, grant=_grant, at_tenant=_at_tenant, erase_tenant=_erase
+    open=_open, migrate=_migrate, grant=_grant, tenant_url=_find_tenant_url, erase_tenant=_erase
 )
 """`postgresql://USER@HOST/DATABASE`: many machines, one log."""

@@ -137,7 +137,7 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     share, which are not changed by the first one that opens them."""
     grant: Callable[[SplitResult, str, RoleKind], Awaitable[None]] | None = None
     """Lets a role of the database do what a kind of process needs."""
-    at_tenant: Callable[[SplitResult, str], str] | None = None
+    tenant_url: Callable[[SplitResult, str], str] | None = None
     """Returns the address of a tenant's records in the same database, for stores that keep tenants
     apart themselves."""
     erase_tenant: Callable[[SplitResult], Awaitable[None]] | None = None
@@ -225,7 +225,7 @@ def find_tenant_url(url: str, tenant: str) -> str | None:
         UsageError: the address itself names this tenant.
     """
     kind, address = _KINDS.find(url or _DEFAULT)
-    return None if kind.at_tenant is None else kind.at_tenant(address, tenant)
+    return None if kind.tenant_url is None else kind.tenant_url(address, tenant)
 
 
 async def erase_tenant(url: str, tenant: str) -> None:
@@ -235,8 +235,8 @@ async def erase_tenant(url: str, tenant: str) -> None:
         UsageError: the address itself names this tenant.
     """
     kind, address = _KINDS.find(url or _DEFAULT)
-    if kind.erase_tenant is not None and kind.at_tenant is not None:
-        await kind.erase_tenant(urlsplit(kind.at_tenant(address, tenant)))
+    if kind.erase_tenant is not None and kind.tenant_url is not None:
+        await kind.erase_tenant(urlsplit(kind.tenant_url(address, tenant)))
 
 
 def open_chains(url: str, *, base_dir: Path) -> Chains | None:
