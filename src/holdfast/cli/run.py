@@ -136,9 +136,8 @@ async def _submit(
             options = LoopOptions(limits=wishes.limits, model=wishes.model, on_ask="park")
             run = await client.loops.submit(goal, run_id=wishes.run_id, options=options)
         else:
-            agent = wishes.agent or invocation.settings.default_agent
             run = await client.runs.submit(
-                agent, session, goal, run_id=wishes.run_id, model=wishes.model
+                wishes.agent, session, goal, run_id=wishes.run_id, model=wishes.model
             )
     if not invocation.is_text:
         emit(msgspec.to_builtins(run))

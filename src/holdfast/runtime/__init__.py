@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.audit import TrailFinding as TrailFinding
+    from holdfast.runtime.backups import BackupReport as BackupReport
+    from holdfast.runtime.backups import back_up as back_up
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -73,6 +75,7 @@ else:
             "run_kinds": "name_begun_session",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
+            "backups": "BackupReport back_up",
             "tenants": "ErasedUser delete_records erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "plugins": "Plugin inspect_plugin list_plugins normalize_name",

@@ -14,6 +14,8 @@ class StorageNamespace(Surface[Mode]):
     status = storage.status
     migrate = storage.migrate
     grant = storage.grant
+    copy = storage.copy
+    backup = storage.backup
     stats = storage.stats
     export_layout = storage.export_layout
     journal = storage.journal

@@ -53,8 +53,10 @@ def read_event(row: Sequence[Any]) -> Event:
     )
 
 
-async def insert_restored(connection: Connection, tenant: str, events: Sequence[Event]) -> int:
-    """Store a whole session under new numbers; returns its short number."""
+async def insert_restored(
+    connection: Connection, tenant: str, events: Sequence[Event], *, keeps_numbers: bool
+) -> int:
+    """Store a whole session, under new numbers unless it keeps its own; returns its short one."""
     last = events[-1]
     cursor = await connection.execute(
         "INSERT INTO holdfast.streams (tenant, session_id, session_seq, hash, epoch) "
@@ -69,14 +71,16 @@ async def insert_restored(connection: Connection, tenant: str, events: Sequence[
     )
     found = await cursor.fetchone()
     assert found is not None
+    counting = "greatest(c.last, excluded.last)" if keeps_numbers else "c.last + excluded.last"
     cursor = await connection.execute(
         "INSERT INTO holdfast.counters AS c (tenant, last) VALUES (%s, %s) "
-        "ON CONFLICT (tenant) DO UPDATE SET last = c.last + excluded.last RETURNING last",
-        (tenant, len(events)),
+        f"ON CONFLICT (tenant) DO UPDATE SET last = {counting} RETURNING last",
+        (tenant, last.seq if keeps_numbers else len(events)),
     )
     numbered = await cursor.fetchone()
     assert numbered is not None
     first = numbered[0] - len(events) + 1
+    seqs = [event.seq if keeps_numbers else first + at for at, event in enumerate(events)]
     async with connection.cursor() as inserting:
         large = [e for e in events if len(e.payload) > BLOB_THRESHOLD and not e.is_redacted]
         await inserting.executemany(
@@ -86,7 +90,7 @@ async def insert_restored(connection: Connection, tenant: str, events: Sequence[
         )
         await inserting.executemany(
             _INSERT,
-            [_list_row(tenant, found[0], e, first + number) for number, e in enumerate(events)],
+            [_list_row(tenant, found[0], e, seq) for e, seq in zip(events, seqs, strict=True)],
         )
     return int(found[0])
 

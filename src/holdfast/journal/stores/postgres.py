@@ -172,12 +172,14 @@ class PostgresStore:
         self._watch.note(events[-1].seq)
         return events
 
-    async def restore(self, events: Sequence[Event]) -> None:
+    async def restore(self, events: Sequence[Event], *, keeps_numbers: bool = False) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
         session_id = check_restored(events)
         async with self._connections.begin_transaction() as connection:
             try:
-                stream = await insert_restored(connection, self.target.tenant, events)
+                stream = await insert_restored(
+                    connection, self.target.tenant, events, keeps_numbers=keeps_numbers
+                )
             except psycopg.errors.UniqueViolation as error:
                 raise AlreadyExists(kind="session", value=session_id) from error
             await fold_session(connection, self._tables, self.target.tenant, stream)

@@ -140,6 +140,8 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     tenant_url: Callable[[SplitResult, str], str] | None = None
     """Returns the address of a tenant's records in the same database, for stores that keep tenants
     apart themselves."""
+    backup: Callable[[Path, Path, Callable[[int, int], None]], None] | None = None
+    """Copies a database file while it is in use, as it is at one moment; for a thread."""
     erase_tenant: Callable[[SplitResult], Awaitable[None]] | None = None
     """Removes all that is kept of the tenant that an address names."""
 
@@ -226,6 +228,29 @@ def find_tenant_url(url: str, tenant: str) -> str | None:
     """
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.tenant_url is None else kind.tenant_url(address, tenant)
+
+
+def backup_files(
+    url: str, source: Path, target: Path, progress: Callable[[int, int], None]
+) -> list[Path]:
+    """Copy every database file below a directory while it is in use; for a thread.
+
+    Raises:
+        UsageError: this kind of store keeps no files.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.backup is None:
+        raise UsageError(
+            detail=f"A store at {address.scheme}:// is backed up with its own tools; for Postgres "
+            "these are pg_dump and pg_basebackup."
+        )
+    found = []
+    for file in sorted(source.rglob("*.db")):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        kind.backup(file, place, progress)
+        found.append(place)
+    return found
 
 
 async def erase_tenant(url: str, tenant: str) -> None:
