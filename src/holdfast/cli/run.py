@@ -101,14 +101,14 @@ def command(
     """
     wishes = LoopWishes(**chosen)
     if detach:
-        if plan or resume or invocation.place is not None:
+        if plan or resume or submit or invocation.place is not None:
             raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
         if not goal:
             raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
         start_detached(invocation, " ".join(goal), session, wishes)
         return
     if submit:
-        if resume or detach or not goal:
+        if resume or not goal:
             raise UsageError(detail="--submit is for a new goal: holdfast run --submit GOAL.")
         run_async(_submit(invocation, session, " ".join(goal), wishes, plan=plan))
         return
