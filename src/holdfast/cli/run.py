@@ -33,6 +33,7 @@ from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import NothingDone, UsageError, make_error_from_dict
 from holdfast.ids import make_id
+from holdfast.orchestration.loop import LoopOptions
 from holdfast.policy import OnAsk
 from holdfast.sessions import list_unfinished
 from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
@@ -71,6 +72,7 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
     is_flag=True,
     help="Work in the background and wait there for answers; see `runs attach`.",
 )
+@click.option("--submit", is_flag=True, help="Leave it to `holdfast worker`, on any machine.")
 @click.option("--attend", is_flag=True, hidden=True, help="Go on when what it waits for came.")
 @pass_invocation
 def command(
@@ -81,6 +83,7 @@ def command(
     resume: str,
     session: str,
     detach: bool,
+    submit: bool,
     attend: bool,
     **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
@@ -98,11 +101,16 @@ def command(
     """
     wishes = LoopWishes(**chosen)
     if detach:
-        if plan or resume or invocation.place is not None:
+        if plan or resume or submit or invocation.place is not None:
             raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
         if not goal:
             raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
         start_detached(invocation, " ".join(goal), session, wishes)
+        return
+    if submit:
+        if resume or not goal:
+            raise UsageError(detail="--submit is for a new goal: holdfast run --submit GOAL.")
+        run_async(_submit(invocation, session, " ".join(goal), wishes, plan=plan))
         return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
@@ -118,6 +126,24 @@ def command(
     if not invocation.is_text:
         emit(msgspec.to_builtins(result))
     end_with(result)
+
+
+async def _submit(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+        if plan:
+            options = LoopOptions(limits=wishes.limits, model=wishes.model, on_ask="park")
+            run = await client.loops.submit(goal, run_id=wishes.run_id, options=options)
+        else:
+            run = await client.runs.submit(
+                wishes.agent, session, goal, run_id=wishes.run_id, model=wishes.model
+            )
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(run))
+        return
+    say(run.id)
+    say(f"It waits for a worker. Follow it: holdfast runs watch {run.id}", err=True)
 
 
 async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:

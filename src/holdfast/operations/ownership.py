@@ -35,6 +35,7 @@ BEGINS: Final = frozenset(
     {
         "loops.run",
         "loops.stream",
+        "loops.submit",
         "mcp.invoke",
         "runs.execute",
         "runs.start",

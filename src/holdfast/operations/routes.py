@@ -111,6 +111,7 @@ ROUTES: Final[dict[str, HttpRoute]] = {
     "keys.list_logins": HttpRoute("GET", "/v1/logins"),
     "keys.end_login": HttpRoute("DELETE", "/v1/logins/{login_id}"),
     "loops.run": HttpRoute("POST", "/v1/loops/wait"),
+    "loops.submit": HttpRoute("POST", "/v1/loops/submit", 202),
     "loops.stream": HttpRoute("POST", "/v1/loops/stream"),
     "loops.load": HttpRoute("POST", "/v1/loops/import", 201, upload="source"),
     "loops.state": HttpRoute("GET", "/v1/loops/{run_id}"),

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.agents import (
@@ -273,8 +274,10 @@ class RunService:
                 await started.task
             await self._journal.store.changed(seq, _LOOK_S)
 
-    async def submit(self, request: RunRequest) -> Run:
+    async def submit(self, request: RunRequest, *, priority: int = 0) -> Run:
         """Put a run into the queue of its session, for any process, and return it.
+
+        Where workers are busy, sessions with a higher `priority` are taken first.
 
         Raises:
             NotFound, UsageError: as for `execute`; nothing was begun.
@@ -287,7 +290,12 @@ class RunService:
         session = await self._find_session(replace(request, run_id=run_id))
         agent = await self.resolve_agent(request.agent, session)
         text = await agent.prepare(request.message) if agent.is_wrapped else request.message
-        kept = request.keep(agent, None)
+        kept = msgspec.structs.replace(
+            request.keep(agent, None),
+            on_ask=request.on_ask,
+            queue=self._settings.workers.find_queue(agent.name),
+            priority=priority,
+        )
         return await self._turns.submit(
             session.id,
             compose(session.id, "user", text, self._journal.clock.now()),

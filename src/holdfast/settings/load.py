@@ -38,6 +38,7 @@ _NOT_FOR_PROJECTS: Final = {
     _SERVERS: "have a program started",
     # The process that says where records go could have them sent elsewhere, or kept nowhere.
     "storage.url": "say where records are kept",
+    "storage.wakeups_url": "say where workers are woken",
     # What proves that records were not changed must not be led elsewhere by what they are about.
     "audit.anchor": "say where records are proved",
     "audit.anchor_interval_s": "say how often records are proved",
