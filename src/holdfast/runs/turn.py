@@ -11,6 +11,7 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -41,7 +42,14 @@ from holdfast.context import (
     count_enough,
     render_state,
 )
-from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
+from holdfast.errors import (
+    BudgetExceeded,
+    Conflict,
+    LLMContextTooLong,
+    LLMError,
+    LLMProtocolError,
+    StorageError,
+)
 from holdfast.hooks import ContextAfterBuild, ContextBeforeBuild, ContextBeforeCompaction
 from holdfast.ids import make_id
 from holdfast.messages import (
@@ -198,6 +206,9 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             self._keep_unfinished()
+            # No end of this run follows: what it took is stored now, for whoever adds it up.
+            with contextlib.suppress(StorageError, Conflict):
+                await finish(self._turn.flush())
             raise
         except Exception as error:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
