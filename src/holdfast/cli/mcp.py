@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 import sys
 from pathlib import Path
 from typing import get_args
-
-import importlib.util
 
 import click
 import msgspec
