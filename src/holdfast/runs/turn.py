@@ -212,7 +212,7 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             self._keep_unfinished()
-            # No end of this run follows: what it took is stored now, for the caller that adds it up.
+            # No end of this run follows, so what it took is stored now: its caller adds it up.
             with contextlib.suppress(StorageError, Conflict):
                 await finish(self._turn.flush())
             raise
