@@ -189,6 +189,7 @@ class FileError(Failed):
 
     code = "file.failed"
     message = "{path} cannot be used: {detail}"
+    next_step = "Look whether the path is right, and who may read and write there."
 
 
 class FileMissing(FileError):
@@ -204,6 +205,7 @@ class FileUnsuitable(FileError):
 
     code = "file.unsuitable"
     message = "{path!r} is {found}; {wanted} is needed."
+    next_step = ""
 
 
 class HookFailed(Failed):

@@ -556,6 +556,7 @@ class RunService:
         runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
         runtime.find_agent = self._agents.get_agent
         runtime.find_model = self._models.open
+        runtime.find_sibling = self._models.open_sibling
         runtime.find_tools = self._find_tools
         if self.take_over is not None:
             runtime.take_over = self.take_over
