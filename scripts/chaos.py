@@ -195,7 +195,10 @@ async def break_model(place: Path) -> list[Held]:
             async for item in items:
                 if isinstance(item, LoopReport):
                     report = item
-                elif type(item).__name__ == "LoopWaited" or getattr(item, "kind", "") == "loop.waited":
+                elif (
+                    type(item).__name__ == "LoopWaited"
+                    or getattr(item, "kind", "") == "loop.waited"
+                ):
                     waits += 1
                     has_waited.set()
         has_waited.set()
@@ -336,8 +339,10 @@ async def fill_disk(place: Path) -> list[Held]:
     finally:
         await (await asyncio.create_subprocess_exec("umount", "-l", str(small))).wait()
     return [
-        hold("the run is interrupted, and the error says why",
-             told["interruptions"][:1] and "no space left" in told["interruptions"][0]),
+        hold(
+            "the run is interrupted, and the error says why",
+            told["interruptions"][:1] and "no space left" in told["interruptions"][0],
+        ),
         hold("with space it completes", told["status"], "completed"),
         hold("no call is misreported", told["errors"], []),
         hold("no effect twice, none lost", len(set(notes.read_text().splitlines())), 12),
@@ -475,7 +480,7 @@ async def restart_postgres(place: Path) -> list[Held]:
                 try:
                     ended = [await client.runs.wait(run.id) for run in runs]
                     break
-                except Exception as error:  # noqa: BLE001 - the database is on its way
+                except Exception as error:
                     if getattr(error, "code", "") != "storage.unavailable":
                         raise
                     await asyncio.sleep(0.2)

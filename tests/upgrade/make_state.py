@@ -69,9 +69,7 @@ async def die(place: Path) -> None:
 
 def open_client(place: Path) -> AsyncClient:
     """A client whose sessions work where they can on every machine: their directory is kept."""
-    settings = load_settings(
-        overrides={"workspace": "/tmp", "sessions.lease_ttl_s": 1.0}
-    ).settings
+    settings = load_settings(overrides={"workspace": "/tmp", "sessions.lease_ttl_s": 1.0}).settings
     return AsyncClient(place / "state", settings=settings)
 
 
