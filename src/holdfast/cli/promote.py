@@ -49,7 +49,7 @@ class Promotion:
         self._guard = PromotionGuard(settings.workspace, run_id, chosen)
         self._report: PromotionReport | None = None
         loaded = msgspec.structs.replace(
-            invocation.loaded, settings=self._settings_in(self._guard.workspace)
+            invocation.loaded, settings=self._place_settings(self._guard.workspace)
         )
         self.inside = dataclasses.replace(invocation, _loaded=loaded)
         """The same call, for work in the worktree."""
@@ -93,7 +93,7 @@ class Promotion:
         """Run a check as a call by hand: through the gate, in the sandbox, in the journal."""
         say(f"Checking: {command}", err=True)
         began = time.perf_counter()
-        async with AsyncClient(settings=self._settings_in(directory)) as client:
+        async with AsyncClient(settings=self._place_settings(directory)) as client:
             client.approver = self._make_approver()
             arguments: JsonObject = {
                 "command": command,
@@ -112,7 +112,7 @@ class Promotion:
             output=output[-_MOST_OUTPUT:],
         )
 
-    def _settings_in(self, directory: Path) -> Settings:
+    def _place_settings(self, directory: Path) -> Settings:
         # Policies and everything else stay those of the repository itself: what lies in the
         # worktree was written by the agent.
         return self._invocation.settings.model_copy(update={"workspace": directory})

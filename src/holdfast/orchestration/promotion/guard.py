@@ -86,7 +86,7 @@ class PromotionGuard:
             found = await asyncio.to_thread(self._merge, found, goal)
             if found.outcome == "promoted":
                 break
-            # Somebody committed meanwhile: what passed is not what would be merged now.
+            # The branch has moved meanwhile: what passed is not what would be merged now.
             later = await asyncio.to_thread(self._prepare, goal)
             if later.base == found.base:
                 break

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 for _place in ("tests", "tests/crash", "tests/unit/server", "tests/behaviour/mcp"):
     sys.path.insert(0, str(ROOT / _place))
 
@@ -102,7 +102,7 @@ def answer_notes(recorded: Recorded) -> Reply:
 
 
 def _read_text(content: object) -> str:
-    return content if isinstance(content, str) else str(content[0]["text"])  # type: ignore[index]
+    return content if isinstance(content, str) else str(content[0]["text"])
 
 
 @contextlib.asynccontextmanager
@@ -279,7 +279,7 @@ async def throttle_mcp(place: Path) -> list[Held]:
     asked: list[str] = []
 
     def answer(request: object) -> object:
-        done = sum(message.role == "tool" for message in request.messages)  # type: ignore[attr-defined]
+        done = sum(message.role == "tool" for message in request.messages)
         names = ["refuse", "refuse", "die", "echo"]
         asked.append(str(done))
         if done < len(names):
@@ -288,7 +288,7 @@ async def throttle_mcp(place: Path) -> list[Held]:
 
     endpoint = mcp_program("mcp_rude.py")
     async with open_client(place, mcp_endpoints={"box": endpoint}) as client:
-        agent = Agent("caller", model=FunctionModel(answer), allowed_tools=["mcp__box__*"])  # type: ignore[arg-type]
+        agent = Agent("caller", model=FunctionModel(answer), allowed_tools=["mcp__box__*"])
         result = await client.execute_agent(agent, "", "Call them.", on_ask="park")
         decided = 0
         while result.status == "parked":
@@ -395,7 +395,7 @@ async def kill_server(place: Path) -> list[Held]:
     await served.start()
     try:
         async with served.client() as client:
-            client._channel._patience_s = 90.0  # type: ignore[attr-defined]
+            client._channel._patience_s = 90.0
             tasks = [asyncio.create_task(see_through(served, client, n)) for n in range(_RUNS)]
             for count in range(3):
                 await _await_effects(served.effects, (count + 1) * _RUNS)
