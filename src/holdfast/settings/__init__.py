@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from holdfast.settings.secrets import list_secret_values as list_secret_values
     from holdfast.settings.unvouched import Gap as Gap
     from holdfast.settings.unvouched import UnvouchedSettings as UnvouchedSettings
+    from holdfast.settings.work import PromotionSettings as PromotionSettings
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -62,5 +63,6 @@ else:
             "secrets": "list_secret_values find_variables_around",
             "run_writes": "RunWrites WriteWindow",
             "unvouched": "Gap UnvouchedSettings",
+            "work": "PromotionSettings",
         },
     )

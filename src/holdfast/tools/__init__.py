@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
+    from holdfast.tools.git_commands import make_git_environment as make_git_environment
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
@@ -182,6 +183,7 @@ else:
             "export": "describe",
             "file_walk": "FileWalk",
             "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
+            "git_commands": "make_git_environment",
             "hooked": "ToolHooks",
             "labels": "find_new_labels ContextLabels Label read_kept_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
