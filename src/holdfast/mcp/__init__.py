@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.mcp.events import McpInvoked as McpInvoked
     from holdfast.mcp.events import McpLost as McpLost
     from holdfast.mcp.grants import GrantBook as GrantBook
+    from holdfast.mcp.logins import LoginBook as LoginBook
     from holdfast.mcp.manager import EndpointHealth as EndpointHealth
     from holdfast.mcp.manager import EndpointInfo as EndpointInfo
     from holdfast.mcp.manager import McpManager as McpManager
@@ -42,6 +43,7 @@ else:
             "definitions": "LeftOut RemoteTool",
             "events": "McpConnected McpElicited McpGranted McpInvoked McpLost",
             "grants": "GrantBook",
+            "logins": "LoginBook",
             "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",
             "needs": "Needs find_needs",
             "opening": "Opening",
