@@ -101,7 +101,7 @@ def make_arguments(tool: OfferedTool) -> dict[str, Any]:
 async def use(client: AsyncClient, scenario: str, context: dict[str, Any]) -> None:
     """Do what a user of the server would do."""
     if scenario.startswith("auth/") and scenario not in _MACHINES:
-        await client.mcp.login("peer", visit)
+        await client.mcp.log_in("peer", visit)
     offered, _ = await client.mcp.tools("peer")
     wanted = [(one["name"], one["arguments"]) for one in context.get("toolCalls", ())]
     for name, arguments in wanted or [(one.tool, make_arguments(one)) for one in offered]:

@@ -293,7 +293,7 @@ def login(invocation: Invocation, name: str, no_browser: bool) -> None:
             await asyncio.to_thread(webbrowser.open, url)
 
     with open_client(invocation) as client:
-        emit(_simplify(client.mcp.login(name, visit)))
+        emit(_simplify(client.mcp.log_in(name, visit)))
 
 
 @command.command("logout")
@@ -302,7 +302,7 @@ def login(invocation: Invocation, name: str, no_browser: bool) -> None:
 def logout(invocation: Invocation, name: str) -> None:
     """Forget the login at the server NAME."""
     with open_client(invocation) as client:
-        was_known = client.mcp.logout(name)
+        was_known = client.mcp.log_out(name)
     emit({"name": name, "was_logged_in": was_known})
 
 

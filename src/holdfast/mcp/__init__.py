@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.mcp.events import McpGranted as McpGranted
     from holdfast.mcp.events import McpInvoked as McpInvoked
     from holdfast.mcp.events import McpLost as McpLost
+    from holdfast.mcp.failures import Refusal as Refusal
     from holdfast.mcp.grants import GrantBook as GrantBook
     from holdfast.mcp.logins import LoginBook as LoginBook
     from holdfast.mcp.manager import EndpointHealth as EndpointHealth
@@ -42,6 +43,7 @@ else:
         {
             "definitions": "LeftOut RemoteTool",
             "events": "McpConnected McpElicited McpGranted McpInvoked McpLost",
+            "failures": "Refusal",
             "grants": "GrantBook",
             "logins": "LoginBook",
             "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",

@@ -167,7 +167,7 @@ class McpManager:
             self._keeping.logins.forget(name)
         self._trust.revoke(self._project, _trust_name(name))
 
-    async def login(self, name: str, visit: Callable[[str], Awaitable[None]]) -> EndpointInfo:
+    async def log_in(self, name: str, visit: Callable[[str], Awaitable[None]]) -> EndpointInfo:
         """Log in at a server; `visit` shows a person the page, also when it asks again later.
 
         What was kept of an earlier login is forgotten first.
@@ -189,7 +189,7 @@ class McpManager:
         await server.look(anew=True)
         return self._describe_endpoint(server)
 
-    async def logout(self, name: str) -> bool:
+    async def log_out(self, name: str) -> bool:
         """Forget the login at a server, and its connection; says whether there was one.
 
         Raises:

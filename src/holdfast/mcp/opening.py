@@ -32,7 +32,7 @@ from holdfast.tools import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.mcp.wire.http import Login, Watched
+    from holdfast.mcp.wire.http import HttpLogin, Watched
     from holdfast.mcp.wire.session import Hearing, WireSession
     from holdfast.mcp.wire.stdio import Stray
 
@@ -206,7 +206,7 @@ class Opening:
             await runner.aclose()
 
     @contextlib.asynccontextmanager
-    async def open_login(self) -> AsyncIterator[Login | None]:
+    async def open_login(self) -> AsyncIterator[HttpLogin | None]:
         """Give what logs in, as long as this is open; nothing where there is no need or way.
 
         Raises:
@@ -236,10 +236,10 @@ class Opening:
                 visit=self._show,
                 callback=callback,
             )
-            yield http.Login(auth, self.resolve_login)
+            yield http.HttpLogin(auth, self.resolve_login)
 
     async def _show(self, url: str) -> None:
-        """Show the page of a login; raises McpAuthFailed where nobody can be sent there."""
+        """Show the page of a login; raises McpAuthFailed where no browser can be sent there."""
         if self.visit is None:
             self.refusal = McpAuthFailed(endpoint=self.name, detail="it wants you to log in")
             raise self.refusal

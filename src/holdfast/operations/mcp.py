@@ -77,7 +77,7 @@ async def grant(
 
 
 @local("log in on the machine of the runtime: `holdfast mcp login`")
-async def login(
+async def log_in(
     runtime: Runtime, /, name: str, visit: Callable[[str], Awaitable[None]]
 ) -> EndpointInfo:
     """Log in at an MCP server by OAuth; `visit` shows a person the page.
@@ -91,17 +91,17 @@ async def login(
         McpUntrusted: it is a project's, and the user has not vouched for it.
         McpFailed: it cannot be reached, or the login failed.
     """
-    return await (await runtime.mcp.manager()).login(name, visit)
+    return await (await runtime.mcp.manager()).log_in(name, visit)
 
 
 @operation("mcp:admin")
-async def logout(runtime: Runtime, caller: Caller, /, name: str) -> bool:
+async def log_out(runtime: Runtime, caller: Caller, /, name: str) -> bool:
     """Forget the login at an MCP server; says whether there was one.
 
     Raises:
         NotFound: there is no such server.
     """
-    return await (await runtime.mcp.manager()).logout(name)
+    return await (await runtime.mcp.manager()).log_out(name)
 
 
 @operation("mcp:read")

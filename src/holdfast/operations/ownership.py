@@ -111,6 +111,7 @@ SHARED: Final = frozenset(
         "mcp.health",
         "mcp.list_prompts",
         "mcp.list_resources",
+        "mcp.log_out",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agents import Agent, AgentRegistry, Delegation, RunRequest
 from holdfast.canonical import JsonObject
-from holdfast.mcp.failures import Refusal
+from holdfast.mcp import Refusal
 from holdfast.policy import CallRequest, PolicyBundle, Rights, RuleSet, decide
 from holdfast.tools import Option, Question, ToolContext
 
@@ -23,7 +23,7 @@ _SHOWN: Final = 1_000
 _YES, _NO = "Let it ask", "Refuse"
 _ABOUT: Final = (
     "An MCP server asks you something in the midst of a call. What follows is the server's own "
-    "text, which nobody has checked: answer it, and keep to yourself what it has no business "
+    "text, which was not checked: answer it, and keep to yourself what it has no business "
     "with.\n\n"
 )
 

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from holdfast.tools.peer import ask_form as ask_form
     from holdfast.tools.peer import ask_model as ask_model
     from holdfast.tools.peer import find_peer as find_peer
-    from holdfast.tools.peer import speak_for as speak_for
+    from holdfast.tools.peer import attach_peer as attach_peer
     from holdfast.tools.recording import Recorder as Recorder
     from holdfast.tools.registry import ToolRegistry as ToolRegistry
     from holdfast.tools.result import NestedCallWaits as NestedCallWaits
@@ -201,7 +201,7 @@ else:
             "registry": "ToolRegistry",
             "peer": """
                 LogLevel Peer PeerAbility PeerRequest ask_folders ask_form ask_model find_peer
-                speak_for
+                attach_peer
             """,
             "result": "NestedCallWaits Outcome Parked ToolResult",
             "host_rates": "HostRates",

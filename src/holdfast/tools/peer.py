@@ -106,7 +106,7 @@ def find_peer(context: ToolContext) -> Peer:
 
 
 @contextmanager
-def speak_for(run_id: str, peer: Peer) -> Iterator[None]:
+def attach_peer(run_id: str, peer: Peer) -> Iterator[None]:
     """Let a run be a program's as long as this is open; for faces."""
     _peers[run_id] = peer
     try:
@@ -126,5 +126,5 @@ __all__ = [
     "ask_form",
     "ask_model",
     "find_peer",
-    "speak_for",
+    "attach_peer",
 ]

@@ -51,7 +51,7 @@ async def test_login_is_kept_for_the_owner_alone_and_outlives_the_process(
             await client.mcp.invoke("far", "add", {"a": 2, "b": 3})
         assert "mcp login far" in refused.value.hint
         assert "/register" not in guarded.asked
-        await client.mcp.login("far", browser)
+        await client.mcp.log_in("far", browser)
         done = await client.mcp.invoke("far", "add", {"a": 2, "b": 3})
         assert done.part.output == "5"
     kept = tmp_path / "state" / FILE
@@ -59,8 +59,8 @@ async def test_login_is_kept_for_the_owner_alone_and_outlives_the_process(
     async with client_for(tmp_path, at(guarded)) as client:
         again = await client.mcp.invoke("far", "add", {"a": 2, "b": 2})
         assert again.part.output == "4"
-        assert await client.mcp.logout("far")
-        assert not await client.mcp.logout("far")
+        assert await client.mcp.log_out("far")
+        assert not await client.mcp.log_out("far")
         with pytest.raises(McpAuthFailed):
             await client.mcp.invoke("far", "add", {"a": 2, "b": 3})
     assert browser.visits == 1
@@ -71,7 +71,7 @@ async def test_tokens_that_have_ended_are_refreshed_without_a_person(
     tmp_path: Path, guarded: OAuthServer
 ):
     async with client_for(tmp_path, at(guarded)) as client:
-        await client.mcp.login("far", Browser())
+        await client.mcp.log_in("far", Browser())
     kept = tmp_path / "state" / FILE
     logins = json.loads(kept.read_text())
     logins["far"]["expires_at"] = 1.0
@@ -88,7 +88,7 @@ async def test_more_scopes_are_asked_for_where_a_call_needs_them(
 ):
     browser = Browser()
     async with client_for(tmp_path, at(guarded)) as client:
-        await client.mcp.login("far", browser)
+        await client.mcp.log_in("far", browser)
         guarded.scope = "write"
         done = await client.mcp.invoke("far", "add", {"a": 2, "b": 3})
         assert done.part.output == "5"
@@ -98,7 +98,7 @@ async def test_more_scopes_are_asked_for_where_a_call_needs_them(
 
 async def test_tokens_are_not_sent_to_a_server_that_has_moved(tmp_path: Path, guarded: OAuthServer):
     async with client_for(tmp_path, at(guarded)) as client:
-        await client.mcp.login("far", Browser())
+        await client.mcp.log_in("far", Browser())
     other = OAuthServer()
     with served(other) as other.port:
         other.tokens = dict(guarded.tokens)
@@ -120,7 +120,7 @@ async def test_login_at_somebody_else_is_refused(tmp_path: Path, wrong: dict[str
     with served(server) as server.port:
         async with client_for(tmp_path, at(server)) as client:
             with pytest.raises(McpFailed):
-                await client.mcp.login("far", Browser())
+                await client.mcp.log_in("far", Browser())
     assert not server.tokens
 
 
@@ -130,7 +130,7 @@ async def test_authorization_server_in_a_place_that_is_not_allowed_is_never_aske
     with served(server) as server.port:
         async with client_for(tmp_path, at(server)) as client:
             with pytest.raises((PermissionDenied, McpFailed)) as refused:
-                await client.mcp.login("far", Browser())
+                await client.mcp.log_in("far", Browser())
     assert "169.254.169.254" in str(refused.value)
 
 
@@ -138,4 +138,4 @@ async def test_a_program_takes_no_login(tmp_path: Path):
     endpoint = {"near": {"transport": "stdio", "command": "true"}}
     async with client_for(tmp_path, endpoint) as client:
         with pytest.raises(UsageError):
-            await client.mcp.login("near", Browser())
+            await client.mcp.log_in("near", Browser())

@@ -21,7 +21,7 @@ MOST_BODY_BYTES: Final = 8 * 1024 * 1024
 _POOL: Final = httpx2.Limits(max_connections=32, max_keepalive_connections=8)
 
 
-class Login:
+class HttpLogin:
     """What logs in, and where it may ask."""
 
     def __init__(self, auth: httpx2.Auth, resolve: Callable[[str], Awaitable[str]]) -> None:
@@ -57,7 +57,7 @@ async def open_http_transport(
     timeout_s: float,
     connect_timeout_s: float,
     watched: Watched,
-    login: Login | None = None,
+    login: HttpLogin | None = None,
 ) -> AsyncIterator[TransportStreams]:
     """Exchange messages with a server; `resolve` gives the one address to connect to.
 
@@ -92,7 +92,7 @@ class _Pinned(httpx2.AsyncBaseTransport):
         url: httpx2.URL,
         resolve: Callable[[], Awaitable[str]],
         watched: Watched,
-        login: Login | None = None,
+        login: HttpLogin | None = None,
     ) -> None:
         self._origin = (url.scheme, url.host, url.port)
         self._resolve = resolve
@@ -152,4 +152,4 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-__all__ = ["MOST_BODY_BYTES", "Login", "Watched", "open_http_transport"]
+__all__ = ["MOST_BODY_BYTES", "HttpLogin", "Watched", "open_http_transport"]

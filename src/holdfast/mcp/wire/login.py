@@ -3,7 +3,7 @@
 The SDK discovers the authorization server, checks its issuer, registers us or names our metadata
 document, proves the code by PKCE, binds tokens to the server, and asks for more scopes where a
 call needs them. What is ours: tokens outlive the process, their age included; a browser comes
-back to an address of this machine; no browser is opened where nobody attends.
+back to an address of this machine; no browser is opened where no person attends.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def make_login(
 ) -> httpx2.Auth:
     """Return what logs in at a server.
 
-    What `visit` raises ends the login: where nobody can be sent to a page, kept tokens are used
+    What `visit` raises ends the login: where no browser can be sent to a page, kept tokens are used
     and refreshed, and no more. A browser that it sends there comes back to `callback`.
 
     Raises:
@@ -234,7 +234,7 @@ def _make_handlers(
             async with asyncio.timeout(_LONGEST_LOGIN_S):
                 given = await callback.wait()
         except TimeoutError:
-            raise OAuthFlowError("nobody came back from the page in time") from None
+            raise OAuthFlowError("no answer came back from the page in time") from None
         if "error" in given:
             told = given.get("error_description") or given["error"]
             raise OAuthFlowError(f"the page refused: {told[:200]}")

@@ -33,7 +33,7 @@ from holdfast.server.mcp.logs import LogLevels
 from holdfast.server.mcp.peer import McpPeer
 from holdfast.server.mcp.requests import Context
 from holdfast.server.mcp.seal import StateSeal
-from holdfast.tools import speak_for
+from holdfast.tools import attach_peer
 
 CallResult: TypeAlias = types.CallToolResult | types.InputRequiredResult
 _ANSWER: Final = "approvals:answer"
@@ -83,7 +83,7 @@ class ClientCall:
             await self._take_responses(run_id)
             asked["user_message"] = ""
         for _ in range(_MOST_ROUNDS):
-            with speak_for(run_id, self.peer):
+            with attach_peer(run_id, self.peer):
                 items = await start_run(
                     self._runtime, self._caller, **asked, run_id=run_id, on_ask=on_ask
                 )
@@ -107,7 +107,7 @@ class ClientCall:
         if self._params.request_state:
             await self._take_responses(run_id)
         for _ in range(_MOST_ROUNDS):
-            with speak_for(run_id, self.peer):
+            with attach_peer(run_id, self.peer):
                 async with self._hear_progress(run_id):
                     done = await tools.call.perform(
                         self._runtime, self._caller, name, arguments, run_id=run_id, on_ask=on_ask

@@ -18,7 +18,7 @@ class LogLevels:
     """Who wants which lines: a connection says it once (2025-11-25), a request each time."""
 
     def __init__(self) -> None:
-        """Nobody has said anything: then all lines are sent to connections, none to requests."""
+        """Nothing was said yet: then all lines are sent to connections, none to requests."""
         self._said: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
     async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:

@@ -70,7 +70,7 @@ class McpPeer:
         return frozenset(name for name, ability in found.items() if ability is not None)
 
     def take(self, responses: Mapping[str, Any] | None) -> None:
-        """Keep the answers with which the client came back; what nobody asks for is not used."""
+        """Keep the answers with which the client came back; what is not asked for is not used."""
         for key, said in (responses or {}).items():
             if isinstance(said, pydantic.BaseModel):
                 self.answers[key] = _parse(said)

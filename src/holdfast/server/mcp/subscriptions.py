@@ -45,7 +45,7 @@ class Subscriptions:
     """Tells clients of changes."""
 
     def __init__(self, content: McpContent) -> None:
-        """Nobody has subscribed yet."""
+        """No client has subscribed yet."""
         self._content = content
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=_MOST_STREAMS)
