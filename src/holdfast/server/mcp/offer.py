@@ -86,7 +86,7 @@ class McpOffer:
         tool_patterns: tuple[str, ...] = (),
         content: McpContent | None = None,
     ) -> None:
-        """Answer in the name of the caller that `find` gives; `content` is what an application adds."""
+        """Answer in the name of the caller that `find` gives; an application adds `content`."""
         self._find = find
         self._patterns = tool_patterns
         self._content = content or McpContent()

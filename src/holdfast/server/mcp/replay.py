@@ -1,7 +1,8 @@
 """What was sent to a client that lost the stream in its midst, for when it comes back (2025-11-25).
 
-Each session keeps its own events, and few of them. Their ids are random: only the client that was sent one
-knows it. The newer era has no such thing: there, a client comes again with the sealed state.
+Each session keeps its own events, and few of them. Their ids are random: only the client that
+was sent one knows it. The newer era has no such thing: there, a client comes again with the
+sealed state.
 """
 
 from __future__ import annotations
