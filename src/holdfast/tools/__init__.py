@@ -101,8 +101,8 @@ if TYPE_CHECKING:
     from holdfast.tools.peer import ask_folders as ask_folders
     from holdfast.tools.peer import ask_form as ask_form
     from holdfast.tools.peer import ask_model as ask_model
-    from holdfast.tools.peer import find_peer as find_peer
     from holdfast.tools.peer import attach_peer as attach_peer
+    from holdfast.tools.peer import find_peer as find_peer
     from holdfast.tools.recording import Recorder as Recorder
     from holdfast.tools.registry import ToolRegistry as ToolRegistry
     from holdfast.tools.result import NestedCallWaits as NestedCallWaits
