@@ -177,7 +177,10 @@ class McpAuthFailed(McpFailed):
 
     code = "mcp.auth"
     is_retryable = False
-    next_step = "Set the token in the variable that `auth_token_env` of {endpoint} names."
+    next_step = (
+        "Log in with `holdfast mcp login {endpoint}`, or set the token in the variable that its "
+        "`auth_token_env` names."
+    )
 
 
 class SandboxFailed(Failed):

@@ -113,6 +113,7 @@ SHARED: Final = frozenset(
         "mcp.health",
         "mcp.list_prompts",
         "mcp.list_resources",
+        "mcp.log_out",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",

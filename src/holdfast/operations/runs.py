@@ -547,6 +547,19 @@ async def answer_calls(
     return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
 
 
+@operation("runs:write", agents=of_run)
+async def wake(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Let a parked run look again whether what it waits for is there; it rests again if not.
+
+    It goes on where it is executed next, by `runs.execute`, `runs.start` or `tools.call` with its
+    `run_id`. A run that has ended, or is queued, is left as it is.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.turns.wake(run_id, cause=f"{caller.subject} came back")
+
+
 @operation("runs:read")
 async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
     """Return runs that were under way when their process ended."""

@@ -290,6 +290,7 @@ class Runtime:
             self.load_policies_once,
             self.processes,
             self.egress,
+            self.agents,
         )
         self.toolbox = ToolService(
             settings,

@@ -95,6 +95,15 @@ if TYPE_CHECKING:
     from holdfast.tools.manager import CallLimits as CallLimits
     from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
     from holdfast.tools.manager import spend_freely as spend_freely
+    from holdfast.tools.peer import LogLevel as LogLevel
+    from holdfast.tools.peer import Peer as Peer
+    from holdfast.tools.peer import PeerAbility as PeerAbility
+    from holdfast.tools.peer import PeerRequest as PeerRequest
+    from holdfast.tools.peer import ask_folders as ask_folders
+    from holdfast.tools.peer import ask_form as ask_form
+    from holdfast.tools.peer import ask_model as ask_model
+    from holdfast.tools.peer import attach_peer as attach_peer
+    from holdfast.tools.peer import find_peer as find_peer
     from holdfast.tools.recording import Recorder as Recorder
     from holdfast.tools.registry import ToolRegistry as ToolRegistry
     from holdfast.tools.result import NestedCallWaits as NestedCallWaits
@@ -192,6 +201,10 @@ else:
             "manager": "CallLimits ToolExecutionManager spend_freely",
             "recording": "Recorder",
             "registry": "ToolRegistry",
+            "peer": """
+                LogLevel Peer PeerAbility PeerRequest ask_folders ask_form ask_model find_peer
+                attach_peer
+            """,
             "result": "NestedCallWaits Outcome Parked ToolResult",
             "host_rates": "HostRates",
             "safe_http": "Lookup SafeHttpClient look_up_host",
