@@ -31,6 +31,7 @@ from holdfast.ids import make_random_token
 from holdfast.journal import Event, Journal, Payload
 from holdfast.policy import APPROVALS, Approval, ApprovalUsed
 from holdfast.sessions import (
+    MessageCreated,
     PermissionRule,
     RunParked,
     RunWoken,
@@ -43,8 +44,8 @@ from holdfast.sessions import (
     export_lines,
     parse_export,
 )
-from holdfast.state import StateChanged
-from holdfast.tools import GRANTS_KEY
+from holdfast.state import StateChanged, ToolStateSet
+from holdfast.tools import GRANTS_KEY, ContextLabels
 
 IMPORTED_RULES: Final = "imported_rules"
 """Where the metadata of an imported session keep the rules that are inert until trusted."""
@@ -101,7 +102,7 @@ async def import_session(
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
     directories that were granted elsewhere are not granted here, and a request for consent that was
     made there counts as used up, answered or not: the call is asked for anew, in the words of this
-    machine. What holds back stays.
+    machine. What holds back stays. What was said there counts as words of strangers (`untrusted`).
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -113,6 +114,8 @@ async def import_session(
         wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
         further = [] if trusts_rules else list_inert_rights(events)
+        if not trusts_rules:
+            further += _list_new_labels(events)
         if not trusts_rules and not as_new:
             further += _list_used_up(events)
         if not wanted and not contents:
@@ -168,6 +171,19 @@ def list_inert_rights(events: list[Event]) -> list[Payload]:
         )
         facts.append(removed)
     return facts
+
+
+def _list_new_labels(events: list[Event]) -> list[Payload]:
+    """Return the facts that label what was said elsewhere as words of strangers (taint).
+
+    What an export says of its own labels is the word of whoever made the file.
+    """
+    if not any(event.kind == MessageCreated.kind for event in events):
+        return []
+    labels = ContextLabels()
+    labels.add(("untrusted",))
+    known = {event.expect(ToolStateSet).key for event in events if event.kind == ToolStateSet.kind}
+    return [fact for fact in labels.list_unkept() if fact.key not in known]
 
 
 def _list_used_up(events: list[Event]) -> list[Payload]:
