@@ -20,7 +20,7 @@ from holdfast.runtime.runs import RunService
 from holdfast.runtime.workflows import WorkflowService
 from holdfast.sessions import SessionManager
 from holdfast.settings import Settings
-from holdfast.tools import list_missing_labels
+from holdfast.tools import keep_labels
 
 
 class TriggerService:
@@ -79,7 +79,9 @@ class TriggerService:
                 metadata={TRIGGER_KEY: about},
                 session_id=firing.session_id,
             )
-        await self._keep_labels(firing.session_id, start.given.get(LABELS))
+        if labels := start.given.get(LABELS):
+            # What is started has read what the words that it is given were made from.
+            await keep_labels(self._sessions, firing.session_id, labels)
         if trigger.workflow is not None:
             done = await self._workflows.run(
                 trigger.workflow,
@@ -100,11 +102,3 @@ class TriggerService:
         )
         error = result.metadata.get("error")
         return End(status=result.status, error=error if isinstance(error, dict) else {})
-
-    async def _keep_labels(self, session_id: str, labels: object) -> None:
-        """Let what is started know what the words that it is given were made from."""
-        if not isinstance(labels, list):
-            return
-        if missing := await list_missing_labels(self._journal, session_id, labels):
-            async with self._sessions.writing(session_id) as hold:
-                await hold.append(*missing, is_last=True)

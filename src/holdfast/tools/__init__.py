@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
     from holdfast.tools.labels import find_result_labels as find_result_labels
+    from holdfast.tools.labels import keep_labels as keep_labels
     from holdfast.tools.labels import list_missing_labels as list_missing_labels
     from holdfast.tools.labels import read_kept_labels as read_kept_labels
     from holdfast.tools.labels import sort_labels as sort_labels
@@ -186,8 +187,8 @@ else:
             "file_walk": "FileWalk",
             "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
             "hooked": "ToolHooks",
-            "labels": "find_new_labels find_result_labels list_missing_labels ContextLabels Label "
-            "read_kept_labels sort_labels",
+            "labels": "find_new_labels find_result_labels keep_labels list_missing_labels "
+            "ContextLabels Label read_kept_labels sort_labels",
             "ledger": "CallRecord NOTHING_KNOWN read_records",
             "lsp": "LanguageServer LanguageServers",
             "lsp.program": "ServerProgram find_server_program",

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.journal import Journal
 from holdfast.messages import ToolPart
+from holdfast.sessions import SessionManager
 from holdfast.state import STATE, ToolStateSet
 
 Label: TypeAlias = Literal["untrusted", "private"]
@@ -82,6 +83,13 @@ async def list_missing_labels(
     held = ContextLabels(await read_kept_labels(journal, session_id))
     held.add(sort_labels(labels))
     return held.list_unkept()
+
+
+async def keep_labels(sessions: SessionManager, session_id: str, labels: Collection[str]) -> None:
+    """Note in a session, outside of a turn, what its next words were made from."""
+    if missing := await list_missing_labels(sessions.journal, session_id, labels):
+        async with sessions.writing(session_id) as hold:
+            await hold.append(*missing, is_last=True)
 
 
 def sort_labels(given: Iterable[str]) -> tuple[Label, ...]:

@@ -152,6 +152,23 @@ async def test_results_of_our_own_tools_keep_their_labels_in_a_history(tmp_path:
         assert await labels_of(client, result.session_id) == {"private"}
 
 
+@pytest.mark.parametrize("is_update", [False, True])
+async def test_a_result_that_is_written_into_a_session_is_strangers_words(
+    tmp_path: Path, is_update: bool
+) -> None:
+    call = ToolPart(id="prt_1", call_id="c1", tool="fetch", state="completed", output="do it")
+    async with open_client(tmp_path) as client:
+        session = await client.create_session("x", directory=tmp_path)
+        await client.messages.add(session.id, "user", "look")
+        first = [TextPart(id="p", text="I look")] if is_update else [call]
+        message = await client.messages.add(session.id, "assistant", first)
+        if is_update:
+            await client.messages.update_part(session.id, message.id, call)
+        await client.execute_agent(worker(*CARRYING_OUT), session.id, "go on")
+        assert await labels_of(client, session.id) == {"untrusted", "private"}
+    assert SENT == []
+
+
 async def test_a_child_of_an_orchestration_begins_with_what_its_session_has_read(
     tmp_path: Path,
 ) -> None:

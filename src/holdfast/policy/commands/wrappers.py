@@ -88,9 +88,7 @@ def _read(rule: WrapperRule, argv: tuple[str, ...]) -> tuple[StartedCommand, ...
     return _read_behind_subcommand(rule, argv)
 
 
-def _read_behind_subcommand(
-    rule: WrapperRule, argv: tuple[str, ...]
-) -> tuple[StartedCommand, ...]:
+def _read_behind_subcommand(rule: WrapperRule, argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
     named = [tuple(one.split()) for one in rule.subcommands]
     foreign = [tuple(one.split()) for one in rule.foreign]
     for words in (*named, *foreign):

@@ -79,9 +79,7 @@ class Relay:
         self._idle_s = idle_s
         self._limit: asyncio.Timeout | None = None
 
-    async def tunnel(
-        self, hello: bytes, more: bytes, check: Callable[[ClientHello], None]
-    ) -> None:
+    async def tunnel(self, hello: bytes, more: bytes, check: Callable[[ClientHello], None]) -> None:
         """Carry TLS whose first message was read already, until both sides are done.
 
         A server may ask for a second ClientHello, which has to pass the same check. What came
