@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from holdfast.tools.labels import sort_labels as sort_labels
     from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
     from holdfast.tools.ledger import CallRecord as CallRecord
+    from holdfast.tools.ledger import fold_records as fold_records
     from holdfast.tools.ledger import read_records as read_records
     from holdfast.tools.lsp import LanguageServer as LanguageServer
     from holdfast.tools.lsp import LanguageServers as LanguageServers
@@ -189,7 +190,7 @@ else:
             "hooked": "ToolHooks",
             "labels": "find_new_labels find_result_labels keep_labels list_missing_labels "
             "ContextLabels Label read_kept_labels sort_labels",
-            "ledger": "CallRecord NOTHING_KNOWN read_records",
+            "ledger": "CallRecord NOTHING_KNOWN fold_records read_records",
             "lsp": "LanguageServer LanguageServers",
             "lsp.program": "ServerProgram find_server_program",
             "manager": "CallLimits ToolExecutionManager spend_freely",
