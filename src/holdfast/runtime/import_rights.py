@@ -7,6 +7,7 @@ that would go on by themselves are facts of another machine, and must not count 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from holdfast.canonical import JsonObject
 from holdfast.journal import Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.policy import APPROVALS, Approval, ApprovalUsed
+from holdfast.runs import LINEAGE_KEY
 from holdfast.sessions import (
     ENDED,
     RUNS,
@@ -41,16 +43,25 @@ HELD_RUNS: Final = "held_runs"
 _RIGHTS: Final = frozenset(
     one.kind for one in (SessionCreated, SessionRulesAdded, SessionUpdated, StateChanged)
 )
+_WIDEST: Final = "workspace-write"
+_OFFLINE: Final = frozenset(("read-only", _WIDEST))
 _SPOKEN: Final = frozenset((MessageCreated.kind, RunQueued.kind))
 _WITH_PARTS: Final = frozenset((MessageCreated.kind, MessagePartUpdated.kind))
 
 
-def list_import_facts(events: Sequence[Event], *, as_new: bool = False) -> list[Payload]:
+def list_import_facts(
+    events: Sequence[Event], *, workspace: str, as_new: bool = False
+) -> list[Payload]:
     """Return the facts that stand behind an import whose rights nobody trusts.
 
-    A copy (`as_new`) has no runs, and so nothing of theirs that could go on.
+    It works in this workspace, or below it. A copy (`as_new`) has no runs, and so nothing of
+    theirs that could go on.
     """
-    facts = [*_list_inert_rights(events), *_list_new_labels(events)]
+    facts = [
+        *_list_inert_rights(events),
+        *_list_bounds(events, os.path.realpath(workspace)),
+        *_list_new_labels(events),
+    ]
     if not as_new:
         facts += [*_list_used_up(events), *_list_given_up(events), *_list_held(events)]
     return facts
@@ -90,6 +101,35 @@ def _list_inert_rights(events: Sequence[Event]) -> list[Payload]:
         )
         facts.append(removed)
     return facts
+
+
+def _list_bounds(events: Sequence[Event], workspace: str) -> list[Payload]:
+    """Return the fact that bounds where a session works, and what its commands reach.
+
+    The directory of a session is what file tools may read, and its lineage says as what a person
+    speaks in it: a file could name the home directory, and the network.
+    """
+    directory, lineage = "", None
+    for event in events:
+        fact = event.decode() if event.kind in _RIGHTS else None
+        if isinstance(fact, SessionCreated):
+            directory, lineage = fact.directory, fact.metadata.get(LINEAGE_KEY)
+        elif isinstance(fact, SessionUpdated):
+            changes = fact.changes
+            if changes.directory is not msgspec.UNSET:
+                directory = changes.directory
+            if changes.metadata is not msgspec.UNSET:
+                lineage = changes.metadata.get(LINEAGE_KEY, lineage)
+    place = os.path.realpath(directory) if directory else workspace
+    is_within = place == workspace or place.startswith(f"{workspace.rstrip('/')}/")
+    bounds = SessionChanges()
+    if not is_within:
+        bounds = msgspec.structs.replace(bounds, directory=workspace)
+    if isinstance(lineage, dict) and lineage.get("sandbox", _WIDEST) not in _OFFLINE:
+        bounds = msgspec.structs.replace(
+            bounds, metadata={LINEAGE_KEY: {**lineage, "sandbox": _WIDEST}}
+        )
+    return [SessionUpdated(changes=bounds)] if bounds != SessionChanges() else []
 
 
 def _list_new_labels(events: Sequence[Event]) -> list[Payload]:

@@ -236,7 +236,7 @@ class LoopService:
                 continue
             # What was allowed there, for there, is not allowed here.
             own = SessionUpdated(changes=SessionChanges(directory=here))
-            further = [*list_import_facts(events), own]
+            further = [*list_import_facts(events, workspace=here), own]
             await sessions.import_events(events, further=further)
             await forget_missing(await self._artifacts.opened(), name)
         return await self._turns.get(records.run_id)

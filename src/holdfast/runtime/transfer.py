@@ -73,6 +73,7 @@ async def import_session(
     artifacts: ArtifactStore,
     source: str | os.PathLike[str] | IO[bytes],
     *,
+    workspace: str | os.PathLike[str],
     as_new: bool,
     trusts_rules: bool = False,
 ) -> Session:
@@ -81,8 +82,9 @@ async def import_session(
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
     directories that were granted elsewhere are not granted here, and a request for consent that was
     made there counts as used up, answered or not: the call is asked for anew, in the words of this
-    machine. What holds back stays. Calls that had begun are given up, runs that had not ended go on
-    only when they are asked to, and what was said there counts as words of strangers (`untrusted`).
+    machine. What holds back stays. It works in the workspace, or below it. Calls that had begun are
+    given up, runs that had not ended go on only when they are asked to, and what was said there
+    counts as words of strangers (`untrusted`).
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -93,7 +95,10 @@ async def import_session(
         events, contents = await asyncio.to_thread(_split, file, stack)
         wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
-        further = [] if trusts_rules else list_import_facts(events, as_new=as_new)
+        further = []
+        if not trusts_rules:
+            place = os.fspath(workspace)
+            further = list_import_facts(events, workspace=place, as_new=as_new)
         if not wanted and not contents:
             return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:

@@ -154,6 +154,35 @@ async def test_consent_that_was_given_elsewhere_is_none_here(
         assert not await client.audit.verify()
 
 
+@pytest.mark.parametrize("is_trusted", [False, True])
+@pytest.mark.parametrize("place", ["/", "outside", "work", "work/sub", "work/../outside", "link"])
+async def test_an_import_works_where_the_user_works(
+    tmp_path: Path, place: str, is_trusted: bool
+) -> None:
+    for name in ("outside", "work/sub"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("outside")
+    named = str(tmp_path / place)
+    async with open_client(tmp_path / "there", tmp_path / "work") as client:
+        session = await client.create_session("x", directory=named)
+        await client.sessions.export(session.id, tmp_path / "export.jsonl")
+    async with open_client(tmp_path / "here", tmp_path / "work") as client:
+        session = await client.sessions.load(tmp_path / "export.jsonl", trusts_rules=is_trusted)
+        stays = is_trusted or place in ("work", "work/sub")
+        expected = named if stays else str(tmp_path / "work")
+        assert Path(session.directory).resolve() == Path(expected).resolve()
+
+
+async def test_an_import_opens_no_network_to_a_person_who_speaks_in_it(tmp_path: Path) -> None:
+    above = {"session_id": "", "path": ["a"], "sandbox": "network"}
+    async with open_client(tmp_path / "there", tmp_path) as client:
+        session = await client.create_session("x", metadata={"lineage": above})
+        await client.sessions.export(session.id, tmp_path / "export.jsonl")
+    async with open_client(tmp_path / "here", tmp_path) as client:
+        session = await client.sessions.load(tmp_path / "export.jsonl")
+        assert session.metadata["lineage"] == {**above, "sandbox": "workspace-write"}
+
+
 def forge(name: str, call_id: str, message_id: str) -> list[Payload]:
     """What a file may say of a call, so that it goes on without a question."""
     intent = Intent(
