@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast import AsyncClient
+from holdfast.journal import Event, Journal, MemoryStore
 from holdfast.messages import FilePart, GrowingMessages, Message, TextPart
-from holdfast.sessions import MessageReader, SessionManager, compose, transcripts
+from holdfast.sessions import (
+    SESSION_PROJECTIONS,
+    MessageReader,
+    SessionManager,
+    compose,
+    transcripts,
+)
 from holdfast.sessions.events import MessageCreated
 from holdfast.sessions.transcripts import Transcript, Transcripts
-from holdfast.turns import Outcome, Turn, TurnCompleted
+from holdfast.turns import LeaseKeeper, Outcome, Turn, TurnCompleted
 
 
 @pytest.fixture
@@ -119,6 +127,36 @@ async def test_many_new_events_are_all_read(sessions: SessionManager) -> None:
                 ]
             )
     assert len(await _read(sessions, kept, session_id)) == 1280
+
+
+async def test_what_is_said_while_a_long_past_is_read_comes_with_the_next_reading() -> None:
+    """What lies between is passed over by kind, so one that came later would hide a gap."""
+
+    class BusyStore(MemoryStore):
+        is_busy = False
+
+        async def read(self, session_id: str, **asked: Any) -> list[Event]:
+            if self.is_busy and asked.get("kinds"):
+                self.is_busy = False
+                await journal.append(session_id, [say(1200)], epoch=lease.epoch)
+            return await super().read(session_id, **asked)
+
+    def say(number: int) -> MessageCreated:
+        return MessageCreated(
+            message=Message(id=f"msg_{number}", session_id="", role="user", parts=())
+        )
+
+    store = BusyStore(projections=SESSION_PROJECTIONS)
+    async with Journal(store) as journal:
+        sessions = SessionManager(journal, LeaseKeeper(journal))
+        session = await sessions.create_session("long")
+        lease = await store.acquire(session.id, "me", 1_000)
+        assert lease is not None
+        await journal.append(session.id, [say(n) for n in range(1200)], epoch=lease.epoch)
+        reader = Transcripts(journal)
+        store.is_busy = True
+        assert len(await reader.growing(await sessions.get_session(session.id))) == 1200
+        assert len(await reader.growing(await sessions.get_session(session.id))) == 1201
 
 
 async def test_redacted_change_of_a_part_leaves_the_message_as_it_was(
