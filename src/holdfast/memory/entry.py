@@ -23,7 +23,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The event of the session that it was taken from."""
     run_id: str = ""
     labels: tuple[str, ...] = ()
-    """What whoever stored it had read: `untrusted` (strangers may have written it), `private`."""
+    """What its run had read: `untrusted` (strangers may have written it), `private`."""
 
 
 class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The taint labels that whoever reads it takes on; a memory is private in any case."""
+        """The taint labels that its reader takes on; a memory is private in any case."""
         return tuple(sorted({*self.provenance.labels, "private"}))
 
     def is_over(self, now: float) -> bool:

@@ -1,6 +1,6 @@
 """What an import changes at once, so that a file from anywhere brings no rights.
 
-An export is taken for hostile: its chain says only that it is in itself as somebody wrote it. Rules
+An export is taken for hostile: its chain says only that it is as its author wrote it. Rules
 that allow, granted directories, consent, calls that are said to have been let through, and runs
 that would go on by themselves are facts of another machine, and must not count on this one.
 """
@@ -39,7 +39,7 @@ from holdfast.tools import GRANTS_KEY, ContextLabels, ToolOutcomeDecided, fold_r
 IMPORTED_RULES: Final = "imported_rules"
 """Where the metadata of an imported session keep the rules that are inert until trusted."""
 HELD_RUNS: Final = "held_runs"
-"""Where they keep the runs that go on only when somebody asks for it."""
+"""Where they keep the runs that go on only when they are asked to."""
 _RIGHTS: Final = frozenset(
     one.kind for one in (SessionCreated, SessionRulesAdded, SessionUpdated, StateChanged)
 )
@@ -52,7 +52,7 @@ _WITH_PARTS: Final = frozenset((MessageCreated.kind, MessagePartUpdated.kind))
 def list_import_facts(
     events: Sequence[Event], *, workspace: str, as_new: bool = False
 ) -> list[Payload]:
-    """Return the facts that stand behind an import whose rights nobody trusts.
+    """Return the facts that stand behind an import that is not trusted.
 
     It works in this workspace, or below it. A copy (`as_new`) has no runs, and so nothing of
     theirs that could go on.
@@ -135,7 +135,7 @@ def _list_bounds(events: Sequence[Event], workspace: str) -> list[Payload]:
 def _list_new_labels(events: Sequence[Event]) -> list[Payload]:
     """Return the facts that label what was said elsewhere as words of strangers (taint).
 
-    What an export says of its own labels is the word of whoever made the file.
+    What an export says of its own labels is the word of its author.
     """
     if not any(event.kind in _SPOKEN for event in events):
         return []
@@ -148,7 +148,7 @@ def _list_new_labels(events: Sequence[Event]) -> list[Payload]:
 def _list_used_up(events: Sequence[Event]) -> list[Payload]:
     """Return the facts that use up every request for consent but those that were refused.
 
-    Also those that nobody has answered: an export could show a person one call and be sealed to
+    Also those without an answer: an export could show a person one call and be sealed to
     another. A run that waits for such an answer is woken, so that it asks anew when it goes on.
     """
     rows: dict[str, Approval] = {}
@@ -175,7 +175,7 @@ def _list_given_up(events: Sequence[Event]) -> list[Payload]:
     """Return the facts that give up every call which is said to have begun, and has no result.
 
     What had begun goes on without being judged again, as its verdict and its arguments were
-    recorded: those of a foreign record are somebody else's. The model is told, and may ask anew.
+    recorded: those of a foreign record are not ours. The model is told, and may ask anew.
     """
     ended: dict[str, bool] = {}
     for event in events:

@@ -183,7 +183,7 @@ class RecoveryService:
         return lambda: execute(request)
 
     async def _is_held(self, run: Run) -> bool:
-        """Say whether a run was imported: it goes on only when somebody asks for that one."""
+        """Say whether a run was imported: it goes on only by its own id."""
         session = await self._runtime.sessions.get_session(run.session_id)
         held = session.metadata.get(HELD_RUNS)
         return isinstance(held, list) and run.id in held

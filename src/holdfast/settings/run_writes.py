@@ -95,7 +95,7 @@ class RunWrites:
     def _list_stamps(self, path: str | os.PathLike[str]) -> list[tuple[str, int]]:
         """Return where an entry, every link on the way and what it leads to really are.
 
-        With each stands when it was changed: whoever turns a link in the middle chooses the file.
+        With each stands when it was changed: a link that is turned in the middle chooses the file.
         """
         place = os.path.abspath(path)
         own = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))

@@ -239,8 +239,8 @@ class LeaseKeeper:
                     continue
                 is_over = kept.until <= began
                 if has_answer and session_id in lost and not is_over and not kept.is_missing:
-                    # Nobody can take it before its time is over: it is being given back with the
-                    # last facts of its turn, which this thread does not know yet.
+                    # No process can take it before its time is over: it is being given back with
+                    # the last facts of its turn, which this thread does not know yet.
                     kept.is_missing = True
                 elif (session_id in lost) if has_answer else is_over:
                     del self._held[session_id]
