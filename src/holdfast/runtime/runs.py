@@ -31,7 +31,7 @@ from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, RunIdReused, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import make_id
-from holdfast.journal import Journal
+from holdfast.journal import Journal, Payload
 from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
 from holdfast.policy import ApprovalTerms, OnAsk
@@ -76,7 +76,13 @@ from holdfast.sessions import (
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools import Approver, NoApprover, ToolRegistry
+from holdfast.tools import (
+    Approver,
+    NoApprover,
+    ToolRegistry,
+    find_result_labels,
+    list_missing_labels,
+)
 from holdfast.turns import TurnQueue
 
 _MOST_WAKINGS = 100
@@ -585,10 +591,12 @@ class RunService:
         if not session_id:
             session_id = await self.find_session_for(make_title(request.message), request.run_id)
             session = await self._sessions.get_session(session_id)
-            facts = []
+            parts = [part for one in request.history for part in one.tool_calls]
+            labels = find_result_labels(parts)
+            facts: list[Payload] = [*await list_missing_labels(self._journal, session_id, labels)]
             for one in request.history:
-                parts = await self.services.files.keep(session, one.parts)
-                facts.append(MessageCreated(message=_take_over(replace(one, parts=parts))))
+                kept = await self.services.files.keep(session, one.parts)
+                facts.append(MessageCreated(message=_take_over(replace(one, parts=kept))))
             async with self._sessions.writing(session_id) as hold:
                 if not (await self._sessions.get_session(session_id)).message_count:
                     await hold.append(*facts, is_last=True)
