@@ -117,17 +117,12 @@ def command(
     --run-id alone goes on with it.
     """
     wishes = LoopWishes(**chosen)
-    if detach:
-        if plan or resume or submit or wishes.promote or invocation.place is not None:
-            raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
-        if not goal:
-            raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
-        start_detached(invocation, " ".join(goal), session, wishes)
-        return
-    if submit:
-        if resume or wishes.promote or not goal:
-            raise UsageError(detail="--submit is for a new goal: holdfast run --submit GOAL.")
-        run_async(_submit(invocation, session, " ".join(goal), wishes, plan=plan))
+    if detach or submit:
+        if resume or wishes.promote or not goal or (detach and submit):
+            option = "--detach" if detach else "--submit"
+            raise UsageError(detail=f"{option} is for a new goal: holdfast run {option} GOAL.")
+        leave = _detach if detach else _submit
+        leave(invocation, session, " ".join(goal), wishes, plan=plan)
         return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
@@ -156,7 +151,21 @@ def command(
         promotion.end()
 
 
-async def _submit(
+def _detach(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    if plan or invocation.place is not None:
+        raise UsageError(detail="--detach is for a run of an agent, on this machine.")
+    start_detached(invocation, goal, session, wishes)
+
+
+def _submit(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    run_async(_submit_to_workers(invocation, session, goal, wishes, plan=plan))
+
+
+async def _submit_to_workers(
     invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
 ) -> None:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
