@@ -16,6 +16,7 @@ from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
 from holdfast.sessions import SUBJECT, Session, SessionManager, find_project_id
 from holdfast.settings import Settings
+from holdfast.tools import read_kept_labels
 
 if TYPE_CHECKING:
     from holdfast.memory import (
@@ -322,7 +323,10 @@ class MemoryService:
             for message in said
             if not await manager.remembers(session.id, message)
         }
-        return await manager.remember_messages(session.id, said, scope=scope, event_seqs=numbers)
+        labels = await read_kept_labels(self._journal, session.id)
+        return await manager.remember_messages(
+            session.id, said, scope=scope, event_seqs=numbers, labels=labels
+        )
 
     async def _note(self, session_id: str, fact: Payload) -> None:
         known = bool(session_id) and await self._journal.head(session_id) is not None

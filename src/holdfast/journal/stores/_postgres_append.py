@@ -147,12 +147,17 @@ _BLOBS = """, kept AS (
 # A job that waits is locked, not left alone: a worker that took it before this commits would not
 # see what it is for. One that was taken already makes room for another.
 _WAKES = """, woken AS (
-    INSERT INTO holdfast_jobs.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
-    SELECT 'holdfast/' || n.tenant, 'holdfast.wake', 'holdfast/' || n.tenant || '/' || i.session_id,
-        jsonb_build_object('session', i.session_id, 'failures', 0)
-    FROM unnest(%b::integer[], %b::text[]) AS i(request, session_id)
-    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id
-    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET scheduled_at = NULL
+    INSERT INTO holdfast_jobs.procrastinate_jobs AS j
+        (queue_name, task_name, queueing_lock, args, priority)
+    SELECT 'holdfast/' || n.tenant || i.queue, 'holdfast.wake',
+        'holdfast/' || n.tenant || i.queue || '/' || i.session_id,
+        jsonb_build_object('session', i.session_id, 'failures', 0,
+            'since', extract(epoch FROM clock_timestamp())), i.priority
+    FROM unnest(%b::integer[], %b::text[], %b::text[], %b::integer[])
+        AS i(request, session_id, queue, priority)
+    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id, i.queue
+    ON CONFLICT (queueing_lock) WHERE status = 'todo'
+        DO UPDATE SET scheduled_at = NULL, priority = greatest(j.priority, excluded.priority)
 )"""
 
 
@@ -183,10 +188,14 @@ class PendingAppend(msgspec.Struct):
     lost: list[list[Event]] = msgspec.field(default_factory=list)
     """What was sent on connections that broke: one of these may be stored, or still become so."""
 
-    @property
-    def wakes_session(self) -> bool:
-        """Whether a worker has to look after the session once this is stored."""
-        return any(draft.value.wakes_session for draft in self.request.drafts)
+    def list_wakes(self) -> dict[str, int]:
+        """Return the queues whose workers have to look after the session, with priorities."""
+        found: dict[str, int] = {}
+        for draft in self.request.drafts:
+            if draft.value.wakes_session:
+                queue, priority = draft.value.wake_place
+                found[queue] = max(priority, found.get(queue, priority))
+        return found
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller, if it still waits, that nothing of it was stored."""
@@ -549,9 +558,13 @@ class PostgresAppender:
             # The same content twice in one statement would meet itself.
             more.append(_BLOBS.replace("SELECT n.", "SELECT DISTINCT ON (i.digest) n.", 1))
             values += blobs
-        if woken := [number for number, work in enumerate(group) if work.wakes_session]:
+        if woken := [
+            (number, work.request.session_id, queue and f"/{queue}", priority)
+            for number, work in enumerate(group)
+            for queue, priority in work.list_wakes().items()
+        ]:
             more.append(_WAKES)
-            values += [woken, [group[number].request.session_id for number in woken]]
+            values += [list(column) for column in zip(*woken, strict=True)]
         for name in sorted(changes):
             table = self._tables.tables[name]
             kept = [one for one in changes[name] if one[2] is not None]
