@@ -61,6 +61,8 @@ class PostgresServer:
         """Return the name of a new, empty database."""
         name = f"t{os.getpid()}_{next(_numbers)}"
         self.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0")
+        # What only a superuser may do, where the extension is not trusted.
+        self.execute("CREATE EXTENSION vector", name)
         return name
 
     def find_database(self, place: Path) -> str:

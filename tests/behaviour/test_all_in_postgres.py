@@ -17,7 +17,6 @@ async def test_machines_that_share_a_database_share_state_memories_and_artifacts
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     async with AsyncClient(tmp_path / "here", settings=settings) as here:
         session = await here.sessions.create("Trip")
@@ -39,7 +38,6 @@ async def test_a_migration_sets_up_what_records_memories_and_artifacts_need(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     async with AsyncClient(tmp_path, settings=settings) as client:
         before = (await client.storage.status()).pending
@@ -53,7 +51,6 @@ async def test_an_agent_on_another_machine_recalls_and_a_deleted_session_is_forg
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     fact = "The flight to Oslo leaves at 07:40"
     model = ScriptedModel("Before eight.", "Before eight.")

@@ -62,7 +62,9 @@ if TYPE_CHECKING:
     from holdfast.memory.stores import InMemoryStorage as InMemoryStorage
     from holdfast.memory.stores import SqliteMemoryStorage as SqliteMemoryStorage
     from holdfast.memory.stores.registry import MemoryStoreKind as MemoryStoreKind
+    from holdfast.memory.stores.registry import erase_memories as erase_memories
     from holdfast.memory.stores.registry import find_memory_place as find_memory_place
+    from holdfast.memory.stores.registry import grant_memory_role as grant_memory_role
     from holdfast.memory.stores.registry import holds_memories as holds_memories
     from holdfast.memory.stores.registry import migrate_memory_storage as migrate_memory_storage
     from holdfast.memory.stores.registry import open_memory_storage as open_memory_storage
@@ -92,7 +94,8 @@ else:
             "MemoryStats MemoryStorage NearestQuery NearestStorage Purge SearchLookup Unembedded "
             "WordCounts",
             "stores": "InMemoryStorage SqliteMemoryStorage",
-            "stores.registry": "MemoryStoreKind find_memory_place holds_memories migrate_memory_storage open_memory_storage",
+            "stores.registry": "MemoryStoreKind erase_memories find_memory_place grant_memory_role holds_memories "
+            "migrate_memory_storage open_memory_storage",
             "summarizer": "ExtractiveSummarizer MemorySummarizer ModelSummarizer",
             "tools": "make_memory_tools",
             "transfer": "export_memories import_memories",

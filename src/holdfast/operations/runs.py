@@ -547,7 +547,7 @@ async def answer_calls(
     return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def wake(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Let a parked run look again whether what it waits for is there; it rests again if not.
 

@@ -216,6 +216,12 @@ class MemoryService:
         url = self._settings.storage.url
         return await migrate_memory_storage(url, base_dir=self._base_dir, is_dry=is_dry)
 
+    async def grant_role(self, role: str) -> None:
+        """Let a role of the database use the memories."""
+        from holdfast.memory import grant_memory_role  # noqa: PLC0415 - a room of its own
+
+        await grant_memory_role(self._settings.storage.url, role)
+
     # --- inside -----------------------------------------------------------------------
 
     def _find_place(self) -> Path | None:

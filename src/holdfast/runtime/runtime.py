@@ -539,6 +539,9 @@ class Runtime:
     async def grant_role(self, role: str, kind: RoleKind) -> None:
         """Let a role of the database of the records do what a kind of process needs."""
         await grant_role(self.settings.storage.url, role, kind)
+        if kind == "records":
+            await self.memory.grant_role(role)
+            await self.artifacts.grant_role(role)
 
     async def copy_store(
         self, source: str, target: str, progress: Callable[[int, int], None]

@@ -16,7 +16,16 @@ from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, m
 from holdfast.artifacts.stores.registry import BlobStoreKind, BlobStoreOptions
 from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
 
-BOOK = SchemaBook(schema="holdfast_artifacts", package="holdfast.artifacts.stores")
+_TABLES = ("pieces", "uploads", "blobs", "places")
+BOOK = SchemaBook(
+    schema="holdfast_artifacts",
+    package="holdfast.artifacts.stores",
+    granted=_TABLES,
+    erasing=tuple(
+        f"DELETE FROM holdfast_artifacts.{name} WHERE tenant = current_setting('holdfast.tenant')"
+        for name in _TABLES
+    ),
+)
 _PIECE = 1024 * 1024
 _AT_ONCE = 4
 """Blobs of so many pieces are read with one question."""
@@ -284,7 +293,15 @@ async def _migrate(address: SplitResult, base_dir: Path, is_dry: bool) -> Schema
     return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
 
 
-KIND = BlobStoreKind(open=_open, migrate=_migrate)
+async def _grant(address: SplitResult, role: str) -> None:
+    await PostgresPlace(address, BOOK).grant(role)
+
+
+async def _erase(address: SplitResult) -> None:
+    await PostgresPlace(address, BOOK).erase()
+
+
+KIND = BlobStoreKind(open=_open, migrate=_migrate, grant=_grant, erase=_erase)
 """`postgresql://USER@HOST/DATABASE`: many machines, one place."""
 
 __all__ = ["KIND", "PostgresBlobs", "PostgresUpload"]

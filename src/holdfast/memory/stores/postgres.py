@@ -38,7 +38,24 @@ _MOST_IN_MEMORY = 20_000
 _LATELY = 500
 _MOST_SPEAKERS = 500
 _MOST_OUTLINES = 1_000
-BOOK = SchemaBook(schema="holdfast_memory", package="holdfast.memory.stores")
+_VIEWS = (
+    "words",
+    "tokens",
+    "vectors",
+    "links",
+    "refusals",
+    "spaces",
+    "fences",
+    "memories",
+    "revisions",
+)
+BOOK = SchemaBook(
+    schema="holdfast_memory",
+    package="holdfast.memory.stores",
+    granted=_VIEWS,
+    # Views show, and let be removed, what is of the tenant.
+    erasing=tuple(f"DELETE FROM holdfast_memory.{name}" for name in _VIEWS),
+)
 _PATIENCE_S = 30.0
 _BEGIN = (
     "SELECT set_config('holdfast.tenant', %s, true), set_config('search_path', %s, true),"
@@ -107,7 +124,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         pool: psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]]
         pool = psycopg_pool.ConnectionPool(
             self._place.target.conninfo,
-            kwargs={"autocommit": True},
+            kwargs={"autocommit": True, **self._place.target.options},
             min_size=0,
             max_size=self._place.target.readers + 1,
             timeout=_PATIENCE_S,
@@ -311,7 +328,9 @@ async def _holds(address: SplitResult) -> bool:
     place = PostgresPlace(address, BOOK)
     try:
         async with (
-            await psycopg.AsyncConnection.connect(place.target.conninfo) as connection,
+            await psycopg.AsyncConnection.connect(
+                place.target.conninfo, **place.target.options
+            ) as connection,
             connection.transaction(),
         ):
             await connection.execute(
@@ -330,7 +349,15 @@ async def _migrate(address: SplitResult, is_dry: bool) -> SchemaStatus:
     return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
 
 
-KIND = MemoryStoreKind(open=_open, holds=_holds, migrate=_migrate)
+async def _grant(address: SplitResult, role: str) -> None:
+    await PostgresPlace(address, BOOK).grant(role)
+
+
+async def _erase(address: SplitResult) -> None:
+    await PostgresPlace(address, BOOK).erase()
+
+
+KIND = MemoryStoreKind(open=_open, holds=_holds, migrate=_migrate, grant=_grant, erase=_erase)
 """`postgresql://USER@HOST/DATABASE`: many machines, the same memories."""
 
 __all__ = ["KIND", "PostgresMemoryStorage"]
