@@ -193,8 +193,8 @@ class VectorIndex:
         values: dict[str, Sequence[object]] = {
             "row": [one.row for one in changes],
             "previous_row": [-1 if one.previous is None else one.previous for one in changes],
-            "session": [self._assign_number(self.sessions, one.session_id) for one in changes],
-            "speaker": [self._assign_number(self.speakers, one.speaker) for one in changes],
+            "session": [self._give_number(self.sessions, one.session_id) for one in changes],
+            "speaker": [self._give_number(self.speakers, one.speaker) for one in changes],
             "created": [one.created for one in changes],
             "valid_from": [one.valid_from for one in changes],
             "valid_to": [np.inf if one.valid_to is None else one.valid_to for one in changes],
@@ -238,7 +238,7 @@ class VectorIndex:
             self._columns["likeness"][some] = pairs.sum(axis=1)
 
     @staticmethod
-    def _assign_number(known: dict[str, int], name: str) -> int:
+    def _give_number(known: dict[str, int], name: str) -> int:
         return known.setdefault(name, len(known))
 
 

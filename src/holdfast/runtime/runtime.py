@@ -19,7 +19,7 @@ import msgspec
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
-from holdfast.errors import StorageReadOnly, UsageError
+from holdfast.errors import StorageError, StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
     SYSTEM_SESSION,
@@ -530,10 +530,20 @@ class Runtime:
         )
         applied, pending = [*records.applied], [*records.pending]
         for what, service in (("memories", self.memory), ("artifacts", self.artifacts)):
-            found = await service.migrate_store(is_dry=is_dry)
-            if found is not None:
-                applied += [f"{what} {step}" for step in found.applied]
-                pending += [f"{what} {step}" for step in found.pending]
+            found = await service.migrate_store(is_dry=True)
+            if found is None or (is_dry and not found.version):
+                continue  # what was never used is set up by its first use
+            if not is_dry:
+                try:
+                    found = await service.migrate_store(is_dry=False) or found
+                except StorageError as error:
+                    # A server without pgvector can keep everything but memories.
+                    if found.version:
+                        raise
+                    pending.append(f"{what} ({error.context['detail']})")
+                    continue
+            applied += [f"{what} {step}" for step in found.applied]
+            pending += [f"{what} {step}" for step in found.pending]
         return msgspec.structs.replace(records, applied=tuple(applied), pending=tuple(pending))
 
     async def grant_role(self, role: str, kind: RoleKind) -> None:
