@@ -46,7 +46,7 @@ async def test_another_directory_keeps_journal_and_memories_and_is_hidden(tmp_pa
 async def test_two_clients_share_a_database_and_what_is_in_it(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    """Sessions, state, memories, artifacts, audit: one sees what the other does, as on one machine."""
+    """Sessions, state, memories, files, audit: one sees what the other does, as on one machine."""
     settings = at(postgres.url(postgres.make_database()))
     place = settings.artifacts.model_copy(update={"url": f"file://{tmp_path / 'files'}"})
     settings = settings.model_copy(update={"artifacts": place})
