@@ -122,7 +122,7 @@ async def ask_agent(server: Running, message: str, agent: str = "releaser", **mo
 
 async def fill(server: Running) -> dict[str, str]:
     """Let agents do what people would see on a busy morning; returns ids by what they are."""
-    (server.base_dir / "notes.md").write_text("# Notes\n\nThe checkout is slow.\n")
+    (server.app.settings.workspace / "notes.md").write_text("# Notes\n\nThe checkout is slow.\n")
     kept: dict[str, str] = {}
     done = await ask_agent(server, "Write the release notes for 2.4.1")
     kept["run"], kept["session"] = done["run_id"], done["session_id"]
