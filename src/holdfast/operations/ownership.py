@@ -35,6 +35,7 @@ BEGINS: Final = frozenset(
     {
         "loops.run",
         "loops.stream",
+        "loops.submit",
         "mcp.invoke",
         "runs.execute",
         "runs.start",
@@ -112,6 +113,7 @@ SHARED: Final = frozenset(
         "mcp.health",
         "mcp.list_prompts",
         "mcp.list_resources",
+        "mcp.log_out",
         "mcp.tools",
         "mcp.trust",
         "policies.explain",
@@ -129,6 +131,7 @@ SHARED: Final = frozenset(
         "tenants.list",
         "tenants.resume",
         "tenants.suspend",
+        "tenants.usage",
         "tools.describe",
         "tools.list",
         "triggers.list",

@@ -275,16 +275,21 @@ async def submit(
     on_ask: OnAsk = "park",
     budget: Budget | None = None,
     on_busy: OnBusy | None = None,
+    priority: int = 0,
 ) -> Run:
     """Put a run into the queue of its session, for a worker on any machine, and return it.
 
     The message and the wake-up of a worker are stored in one transaction. Nothing is executed
     here: `holdfast worker`, or `workers.run`, does; `runs.wait` waits for it. A call that asks
-    parks the run by default, until a person answers anywhere.
+    parks the run by default, until a person answers anywhere. Where all workers are busy, a higher
+    `priority` (-100 to 100) is taken first; what waits gains one every ten seconds.
 
     Raises:
         NotFound: there is no such agent or session; nothing was begun.
+        UsageError: the priority is out of range.
     """
+    if not -100 <= priority <= 100:
+        raise UsageError(detail="A priority is a number from -100 to 100.")
     return await runtime.runs.submit(
         RunRequest(
             agent=agent_name,
@@ -296,7 +301,8 @@ async def submit(
             budget=budget,
             on_busy=on_busy,
             must_repeat=True,
-        )
+        ),
+        priority=priority,
     )
 
 
@@ -539,6 +545,19 @@ async def answer_calls(
         NotFound: no such call of the run waits for its client.
     """
     return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
+
+
+@operation("runs:write", agents=of_run)
+async def wake(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Let a parked run look again whether what it waits for is there; it rests again if not.
+
+    It goes on where it is executed next, by `runs.execute`, `runs.start` or `tools.call` with its
+    `run_id`. A run that has ended, or is queued, is left as it is.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.turns.wake(run_id, cause=f"{caller.subject} came back")
 
 
 @operation("runs:read")

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from email.utils import formatdate
 from typing import IO, Any, Final, TypeVar
 
@@ -100,6 +100,8 @@ class HttpApplication:
         self.logins = BrowserLogins(authenticator, runtimes.operator.control.logins)
         self.authenticator: Authenticator = self.logins
         self.settings = settings
+        self.setting_sources: Mapping[str, str] = {}
+        """Where each setting came from, as far as that is known."""
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""

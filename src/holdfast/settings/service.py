@@ -64,6 +64,19 @@ class JwtSettings(SettingsSection):
     leeway_s: Duration = Field(
         default=30.0, description="How far the issuer's clock may be from ours."
     )
+    client_id: Line | None = Field(
+        default=None,
+        description="Name under which the issuer knows this server; with it, browsers log in "
+        "there (OpenID Connect). The address to register is `/login/callback` of this server.",
+    )
+    login_scope: Line = Field(
+        default="openid", description="What a browser's login asks the issuer for."
+    )
+    login_token: Literal["id", "access"] = Field(
+        default="id",
+        description="Which token stands for a browser: the ID token, whose audience is "
+        "`client_id`, or the access token. `audience` must be its audience.",
+    )
 
 
 class ServerSettings(SettingsSection):

@@ -67,14 +67,16 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
     work = base_dir.with_name(f"{base_dir.name}-work")
     for place in (base_dir, work):
         place.mkdir(exist_ok=True)
+    given = more.pop("settings", {})
     overrides = {
         "storage.state_dir": str(base_dir),
         "workspace": str(work),
         "server.port": 0,
         "server.grace_s": 2.0,
         **{f"server.{name}": value for name, value in more.items()},
+        **given,
     }
-    app = create_app(load_settings(overrides=overrides).settings, **app_options)
+    app = create_app(load_settings(overrides=overrides), **app_options)
     server = make_server(app)
     task = asyncio.create_task(server._serve())
     async with asyncio.timeout(20):
