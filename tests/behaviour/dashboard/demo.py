@@ -260,7 +260,7 @@ async def fill_shelves(server: Running, session_id: str) -> dict[str, str]:
     status, report = await server.ask("POST", "/v1/loops/wait", body)
     assert report["outcome"] == "done", (status, report)
     kept["loop"] = report["run_id"]
-    folder = server.base_dir / ".holdfast"
+    folder = server.app.settings.workspace / ".holdfast"
     (folder / "workflows").mkdir(parents=True, exist_ok=True)
     (folder / "workflows" / "roll-out.yaml").write_text(WORKFLOW)
     (folder / "skills" / "on-call").mkdir(parents=True, exist_ok=True)
