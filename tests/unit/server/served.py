@@ -64,6 +64,7 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         for name in ("agents", "middleware", "authenticator", "runtimes")
         if name in more
     }
+    further = more.pop("settings", {})
     base_dir.mkdir(exist_ok=True)
     overrides = {
         "storage.state_dir": str(base_dir),
@@ -71,6 +72,7 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         "server.port": 0,
         "server.grace_s": 2.0,
         **{f"server.{name}": value for name, value in more.items()},
+        **further,
     }
     app = create_app(load_settings(overrides=overrides), **app_options)
     server = make_server(app)
