@@ -99,7 +99,8 @@ def _has(row: RunRow, words: str) -> bool:
 
 async def _cancel_many(ask: Ask) -> Shown:
     chosen = [value for name, value in ask.fields if name == "run"]
-    back = ask.link("runs", status=ask.form.get("status", ""), q=ask.form.get("q", ""))
+    kept = {name: ask.form.get(name, "") for name in ("status", "agent", "q")}
+    back = ask.link("runs", **kept)
     if not chosen:
         return GoTo(back, "nothing-chosen")
     wrong: list[HoldfastError] = []
