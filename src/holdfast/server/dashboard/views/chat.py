@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents import AgentResult
 from holdfast.clock import SYSTEM
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import NotFound, RequestInvalid, UsageError
 from holdfast.messages import FilePart, TextPart
 from holdfast.operations import agents, artifacts, events, runs, sessions
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
@@ -181,6 +181,9 @@ async def _read_pieces(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Strea
 async def _upload(ask: Ask) -> Shown:
     """Keep a dropped file; the message that is sent next names it."""
     assert ask.app is not None
+    ask.caller.check("artifacts:write")  # before its bytes are read
+    if ask.fields:
+        raise RequestInvalid(detail="The body is the file itself, not a form.")
     data = await ask.request.read_body(
         limit=min(_MOST_FILE, ask.app.options.max_upload_bytes),
         timeout_s=ask.app.options.body_timeout_s,
