@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 from browser import visit
+from mcp_kit import served
+from mcp_server import make_server
 from playwright.async_api import Browser, expect
 from served import running
 
 from holdfast.testing import FakeServer, Reply
 from holdfast.testing.fake_server import Failure
-
-sys.path.append(str(Path(__file__).parents[1] / "mcp"))
-
-from mcp_kit import served
-from mcp_server import make_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
