@@ -18,7 +18,7 @@ from holdfast.runtime import (
     ErasedUser,
     Runtime,
     TenantChanged,
-    delete_directory,
+    delete_records,
     export_tenant,
     open_tenant,
 )
@@ -98,7 +98,7 @@ async def delete(runtime: Runtime, caller: Caller, /, name: str, *, confirm: str
     if confirm != name:
         raise UsageError(detail="Say the name of the tenant once more as `confirm`.")
     gone = await _set_state(runtime, caller, name, "deleted")
-    await delete_directory(runtime, name)
+    await delete_records(runtime, name)
     return gone
 
 

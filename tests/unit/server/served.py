@@ -64,15 +64,15 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         for name in ("agents", "middleware", "authenticator", "runtimes")
         if name in more
     }
-    further = more.pop("settings", {})
     base_dir.mkdir(exist_ok=True)
+    given = more.pop("settings", {})
     overrides = {
         "storage.state_dir": str(base_dir),
         "workspace": str(base_dir),
         "server.port": 0,
         "server.grace_s": 2.0,
         **{f"server.{name}": value for name, value in more.items()},
-        **further,
+        **given,
     }
     app = create_app(load_settings(overrides=overrides), **app_options)
     server = make_server(app)

@@ -137,7 +137,9 @@ class Dashboard:
         if not bearer:
             return "", None
         try:
-            return read_cookie(request.head), await logins.check(request.head, bearer)
+            caller = await logins.check(request.head, bearer)
+            self.app.note_caller(request)
+            return read_cookie(request.head), caller
         except Unauthenticated:
             return "", None
 

@@ -12,6 +12,7 @@ from holdfast.operations import OWNER, Caller, Operation, StreamOperation
 from holdfast.runtime import Runtime
 from holdfast.server.app import HttpApplication
 from holdfast.server.http import Send, ServerRequest, ServerResponse
+from holdfast.server.redaction import hold_pieces
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -74,7 +75,7 @@ class Ask:
         self, operation: StreamOperation[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncGenerator[T, None]:
         """Ask an operation for its stream."""
-        return operation.perform(self.runtime, self.caller, *args, **kwargs)
+        return hold_pieces(operation.perform(self.runtime, self.caller, *args, **kwargs))
 
     def may(self, scope: str) -> bool:
         """Say whether a button that needs this scope is worth showing; operations decide."""

@@ -54,9 +54,9 @@ async def _look(ask: Ask) -> list[tuple[str, str, str]]:
         except HoldfastError as error:
             found.append(("Store", "failed", str(error)))
     if ask.may("providers:read"):
-        known = len(await ask.perform(providers.list_))
+        known = await ask.perform(providers.list_)
         chosen = ask.runtime.settings.model.name or "the first that is found"
-        found.append(("Providers", "ok", f"{known} known; who names no model gets {chosen}"))
+        found.append(("Providers", "ok", f"{len(known)} known; who names no model gets {chosen}"))
     if ask.may("mcp:read"):
         found.append(_judge_servers(await ask.perform(mcp.endpoints)))
     if ask.may("storage:read"):
