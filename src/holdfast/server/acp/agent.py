@@ -229,7 +229,7 @@ class EditorAgent:
         try:
             if await self._answer_open_question(session_id, turn, text):
                 content = []
-            return await turn.run(content)
+            return await turn.run(content or "")
         except HoldfastError as error:
             text = f"{error} {error.hint}".strip()
             raise RequestError(-32603, text[:1_000], {"code": error.code}) from error

@@ -46,7 +46,7 @@ class PromptTurn:
         self.run_id = make_id("run")
         self.is_cancelled = False
 
-    async def run(self, content: Content) -> schema.PromptResponse:
+    async def run(self, content: Content | str) -> schema.PromptResponse:
         """Answer a prompt; what the run asks for goes to the person.
 
         Raises:
