@@ -1,4 +1,5 @@
-"""Holdfast before clients of npm: acpx drives `holdfast acp`, @ag-ui/client talks to `/agui`.
+"""Holdfast before clients of npm: acpx drives `holdfast acp`, @ag-ui/client talks to `/agui`,
+the stock OpenAI client to `/openai/v1`, and MCP Inspector calls a tool 200 times at `/mcp`.
 
 `python faces.py TOOLS`, where TOOLS is the directory with their `node_modules`. Each step says what
 it did; the first that fails ends this with exit code 1.
@@ -11,6 +12,7 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +21,12 @@ from holdfast.client import find_token
 from holdfast.server import create_app
 from holdfast.server.process import make_server
 from holdfast.settings import load_settings
-from holdfast.testing import ScriptedModel, tool_call
+from holdfast.testing import FunctionModel, ScriptedModel, tool_call
 
 HERE: Final = Path(__file__).parent
 _LONGEST_S: Final = 120.0
+_CALLS: Final = 200
+_AT_ONCE: Final = 8
 
 
 @tool(permission="ask")
@@ -38,13 +42,22 @@ async def wait_long() -> str:
     return "too late"
 
 
+@tool(effect="read")
+def add_numbers(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
 def make_agents() -> list[Agent]:
     """Return agents that say the same each time."""
     asking = ScriptedModel(*(tool_call("erase", name="disk"), "It is over.") * 10)
     waiting = ScriptedModel(*[tool_call("wait_long")] * 10)
+    painting = ScriptedModel(tool_call("paint", colour="red"), "Painted.")
     return [
         Agent("helper", model=asking, tools=[erase]),
         Agent("sleeper", model=waiting, tools=[wait_long]),
+        Agent("talker", model=FunctionModel(lambda _: "It is so."), tools=[]),
+        Agent("painter", model=painting, tools=[]),
     ]
 
 
@@ -108,37 +121,86 @@ async def drive_acp(tools: Path, folder: Path) -> None:
     check("acpx: sessions listed", listed, "ses_")
 
 
-async def drive_agui(tools: Path, folder: Path) -> None:
-    """Let @ag-ui/client hold a conversation with an interrupt."""
+@contextlib.asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """Serve the agents, and a tool, on a free port; gives the address and the token."""
     overrides = {
-        "storage.state_dir": str(folder / "agui"),
+        "storage.state_dir": str(folder / "served"),
         "workspace": str(folder),
         "server.port": 0,
     }
     settings = load_settings(overrides=overrides, cwd=folder).settings
-    server = make_server(create_app(settings, agents=make_agents()))
+    app = create_app(settings, agents=make_agents())
+    app.runtimes.operator.toolbox.registry.register(add_numbers)
+    server = make_server(app)
     serving = asyncio.create_task(server._serve())
     try:
         while not server.started:
             await asyncio.sleep(0.05)
-        program = tools / "agui.mjs"
-        program.write_text((HERE / "agui.mjs").read_text(encoding="utf-8"), encoding="utf-8")
-        url, token = f"{server.url}/agui/helper", find_token(settings.storage_path)
-        _, said = await run(tools, folder, "node", str(program), url, token)
-        check("@ag-ui/client: an interrupt", said, "interrupt: tool_approval")
-        check("@ag-ui/client: resumed to the end", said, "erased disk", "It is over.", "success")
+        yield server.url, find_token(settings.storage_path)
     finally:
         server.should_exit = True
         with contextlib.suppress(asyncio.CancelledError):
             await serving
 
 
+async def run_module(tools: Path, folder: Path, name: str, *words: str) -> str:
+    """Run a program of ours beside the packages that it imports; returns what it said."""
+    program = tools / name
+    program.write_text((HERE / name).read_text(encoding="utf-8"), encoding="utf-8")
+    code, said = await run(tools, folder, "node", str(program), *words)
+    return said if code == 0 else f"{said}\nexit code {code}"
+
+
+async def drive_agui(tools: Path, folder: Path, url: str, token: str) -> None:
+    """Let @ag-ui/client hold a conversation with an interrupt."""
+    said = await run_module(tools, folder, "agui.mjs", f"{url}/agui/helper", token)
+    check("@ag-ui/client: an interrupt", said, "interrupt: tool_approval")
+    check("@ag-ui/client: resumed to the end", said, "erased disk", "It is over.", "success")
+
+
+async def drive_openai(tools: Path, folder: Path, url: str, token: str) -> None:
+    """Let the stock client of OpenAI do what it can."""
+    said = await run_module(tools, folder, "openai.mjs", f"{url}/openai/v1", token)
+    for what in (
+        "models",
+        "chat",
+        "chat stream with usage",
+        "responses",
+        "responses stream",
+        "tools",
+        "errors",
+        "retries",
+    ):
+        check(f"openai of node: {what}", f"\n{said}", f"\n{what}\n")
+
+
+async def drive_inspector(tools: Path, folder: Path, url: str, token: str) -> None:
+    """Let MCP Inspector call a tool, many at a time."""
+    words = ["mcp-inspector", "--cli", f"{url}/mcp", "--transport", "http"]
+    words += ["--header", f"Authorization: Bearer {token}", "--method", "tools/call"]
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def call(number: int) -> bool:
+        async with turn:
+            given = ["--tool-arg", f"a={number}", "b=1"]
+            code, said = await run(tools, folder, *words, "--tool-name", "add_numbers", *given)
+        return code == 0 and f'"{number + 1}"' in said
+
+    done = await asyncio.gather(*(call(number) for number in range(_CALLS)))
+    check(f"inspector: {_CALLS} calls, {_AT_ONCE} at once", f"{sum(done)} right", f"{_CALLS} right")
+
+
 async def main() -> None:
     """Drive both faces."""
     tools = Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        await drive_agui(tools, Path(folder))
-        await drive_acp(tools, Path(folder))
+        place = Path(folder)
+        async with served(place) as (url, token):
+            await drive_agui(tools, place, url, token)
+            await drive_openai(tools, place, url, token)
+            await drive_inspector(tools, place, url, token)
+        await drive_acp(tools, place)
 
 
 if __name__ == "__main__":
