@@ -228,6 +228,9 @@ async def automate(client: ClientSurface[Async]) -> None:
     assert isinstance(told[-1], LoopReport)
     told = await items_of(client.loops.stream("Say hello", run_id="run_other"))
     assert {type(one).__name__ for one in told} == {"LoopNews", "LoopReport"}
+    left = await client.loops.submit("Say hello", run_id="run_left", options=options)
+    assert (left.status, left.owner) == ("queued", "")
+    await client.runs.cancel("run_left")
     trigger = {"name": "t", "at": {"cron": "0 6 * * *"}, "agent": "build", "message": "go"}
     await client.triggers.add(trigger)
     assert [one.name for one in await client.triggers.list()] == ["t"]

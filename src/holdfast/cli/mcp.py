@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 import sys
 import webbrowser
@@ -202,7 +203,9 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
     """
     url, is_project = options["url"], options["project"]
     if bool(url) == bool(program):
-        raise UsageError(detail="Give --url, or a program after --, and not both.")
+        example = f"holdfast mcp add {name} -- uvx mcp-server-{name}"
+        detail = f"Give --url, or a program after --, and not both, as in: {example}"
+        raise UsageError(detail=detail)
     said: JsonObject = {"transport": "http" if url else "stdio"}
     said |= {"url": url} if url else {"command": program[0], "args": list(program[1:])}
     if options["hosts"]:
@@ -237,6 +240,10 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
     emit({"name": name, "file": str(path), **said})
     if is_project:
         say(f"It is used once it is trusted: holdfast mcp trust {name}", err=True)
+    if importlib.util.find_spec("mcp") is None:
+        say("It needs what is not installed yet: pip install 'holdfast[mcp]'", err=True)
+    else:
+        say(f"See what it offers: holdfast mcp tools {name}", err=True)
 
 
 @command.command("remove")

@@ -78,14 +78,20 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
+    from holdfast.tools.git_commands import make_git_environment as make_git_environment
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
+    from holdfast.tools.labels import find_result_labels as find_result_labels
+    from holdfast.tools.labels import keep_labels as keep_labels
+    from holdfast.tools.labels import list_missing_labels as list_missing_labels
     from holdfast.tools.labels import read_kept_labels as read_kept_labels
+    from holdfast.tools.labels import sort_labels as sort_labels
     from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
     from holdfast.tools.ledger import CallRecord as CallRecord
+    from holdfast.tools.ledger import fold_records as fold_records
     from holdfast.tools.ledger import read_records as read_records
     from holdfast.tools.lsp import LanguageServer as LanguageServer
     from holdfast.tools.lsp import LanguageServers as LanguageServers
@@ -191,9 +197,11 @@ else:
             "export": "describe",
             "file_walk": "FileWalk",
             "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
+            "git_commands": "make_git_environment",
             "hooked": "ToolHooks",
-            "labels": "find_new_labels ContextLabels Label read_kept_labels",
-            "ledger": "CallRecord NOTHING_KNOWN read_records",
+            "labels": "find_new_labels find_result_labels keep_labels list_missing_labels "
+            "ContextLabels Label read_kept_labels sort_labels",
+            "ledger": "CallRecord NOTHING_KNOWN fold_records read_records",
             "lsp": "LanguageServer LanguageServers",
             "lsp.program": "ServerProgram find_server_program",
             "manager": "CallLimits ToolExecutionManager spend_freely",
