@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "acp": (
+        "holdfast.cli.acp",
+        "Be an agent of an editor: the Agent Client Protocol on standard input and output.",
+    ),
     "agents": ("holdfast.cli.agents", "List, show, add or remove agents."),
     "approvals": ("holdfast.cli.approvals", "Answer what waits for a person."),
     "artifacts": (

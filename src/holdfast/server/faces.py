@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 FACES: Final[dict[str, str]] = {
     "/.well-known/oauth-protected-resource": "holdfast.server.mcp.metadata",
+    "/agui": "holdfast.server.agui.face",
     "/mcp": "holdfast.server.mcp.face",
     "/dashboard": "holdfast.server.dashboard",
     "/openai/v1": "holdfast.server.openai.face",

@@ -54,7 +54,7 @@ async def read_chat(
     given = body.get("messages")
     if not isinstance(given, list) or not given:
         raise BadRequest("messages are a list with at least one message", "messages")
-    messages, instructions, trailing = _read_messages(given)
+    messages, instructions, trailing = read_messages(given)
     schema, name = read_format(body.get("response_format"), "response_format")
     stop = body.get("stop") or ()
     wishes = ClientOptions(
@@ -78,7 +78,7 @@ async def read_chat(
     return AskedRun(agent=agent, message=message, history=history, run_id=run_id, client=client)
 
 
-def _read_messages(given: list[Any]) -> tuple[list[Message], str, dict[str, str]]:
+def read_messages(given: list[Any]) -> tuple[list[Message], str, dict[str, str]]:
     """Return the conversation, what stands before it as instructions, and results at its end."""
     messages: list[Message] = []
     instructions: list[str] = []
@@ -255,4 +255,4 @@ def _encode(body: JsonObject) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(body)
 
 
-__all__ = ["Completion", "read_chat"]
+__all__ = ["Completion", "read_chat", "read_messages"]
