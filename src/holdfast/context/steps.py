@@ -33,6 +33,7 @@ from holdfast.tools import Tool, Workspace
 
 _log = logging.getLogger("holdfast.context")
 _FILE = "AGENTS.md"
+_OF_FOLDER = ("path", "command")
 _FALLBACK = "CLAUDE.md"
 _MOST_BYTES = 32 * 1024
 _KEPT_FILES = 64
@@ -83,6 +84,11 @@ class ContextDraft(msgspec.Struct, kw_only=True):
     """The tools that the agent may use; a step may take some away."""
     sections: list[Section] = msgspec.field(default_factory=list)
     messages: Sequence[Message] = ()
+
+    @property
+    def works_in_folder(self) -> bool:
+        """Whether the agent has a tool that reads or changes files, or runs commands."""
+        return any(tool.target_kind in _OF_FOLDER for tool in self.tools.values())
 
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""
@@ -177,13 +183,19 @@ class WrittenStep:
 
 
 class EnvironmentStep:
-    """Where the agent works; nothing that changes within a session."""
+    """Where the agent works; nothing that changes within a session.
+
+    One that has no tool for it works nowhere: its provider need not learn of the folder in which
+    the application happens to run, and a small model is not led astray by it.
+    """
 
     name = "environment"
     is_steady = True
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
+        if not draft.works_in_folder:
+            return
         session = draft.session
         draft.add(
             self.name, _describe_environment(session.directory, int(session.time_created // _DAY_S))
@@ -290,7 +302,12 @@ class InstructionsStep:
         self._instructions = instructions or ProjectInstructions()
 
     async def apply(self, draft: ContextDraft) -> None:
-        """Add the file, cut to its limit; one that cannot be read is noted."""
+        """Add the file, cut to its limit; one that cannot be read is noted.
+
+        It speaks to those who work in the folder.
+        """
+        if not draft.works_in_folder:
+            return
         directory = draft.session.directory
         self._instructions.passed_over = ""
         found = self._instructions.find(directory)
