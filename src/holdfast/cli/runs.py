@@ -137,6 +137,8 @@ def _show_account(invocation: Invocation, account: RunAccount) -> None:
         say(text, color=colour)
     error = f": {run.error['message']}" if run.error.get("message") else ""
     say(f"{run.status}{error}. {account.describe_cost()}. Run {run.id}.", color="bright_black")
+    if code := run.error.get("code"):
+        say(f"code: {code} (explained by: holdfast docs {code})", color="bright_black")
     if not run.has_ended:
         say(f"Go on: holdfast runs resume {run.id}", err=True)
 

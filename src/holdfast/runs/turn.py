@@ -40,6 +40,7 @@ from holdfast.context import (
     CompactionHooks,
     Compactor,
     Conversation,
+    MemoryLike,
     count_enough,
     render_state,
 )
@@ -84,7 +85,16 @@ from holdfast.runs.unfinished import is_answer, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
 from holdfast.state import StateManager
-from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
+from holdfast.tools import (
+    Call,
+    CallRecord,
+    Label,
+    Tool,
+    ToolRegistry,
+    list_missing_labels,
+    read_records,
+    sort_labels,
+)
 from holdfast.tools import Parked as ParkedCall
 from holdfast.turns import (
     Outcome,
@@ -140,6 +150,7 @@ class AgentTurn:
         self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
+        self._recalled: tuple[Label, ...] = ()
         self._files: SessionFiles | None = None
         self._deps = deps
         allowed = self._scope.skill_names
@@ -372,7 +383,7 @@ class AgentTurn:
                 approver=services.approver,
                 terms=terms,
                 instrumentation=services.instrumentation,
-                inherited=at.above.labels if at.above is not None else (),
+                inherited=(*(at.above.labels if at.above is not None else ()), *self._recalled),
                 spending=spending,
                 skill_names=self._scope.skill_names,
                 before=self._list_calls_before() if turn.is_resumed else (),
@@ -493,6 +504,8 @@ class AgentTurn:
         context = await self._context.build_agent_context(
             session, self._agent, self._offered, self._skills, messages=messages
         )
+        if context.memories:
+            await self._note_recalled(context.memories)
         shown = context.messages
         if self._messages.has_files:
             shown = await self._load_files(session, shown)
@@ -509,6 +522,19 @@ class AgentTurn:
         )
         client = self._scope.client
         return request if client is NO_CLIENT else _apply_wishes(request, client, self._steps)
+
+    async def _note_recalled(self, memories: Sequence[MemoryLike]) -> None:
+        """Keep the taint of memories before the model reads them, for this turn and later ones."""
+        labels = sort_labels(one for memory in memories for one in getattr(memory, "labels", ()))
+        new = tuple([label for label in labels if label not in self._recalled])
+        if not new:
+            return
+        self._recalled += new
+        journal = self._services.sessions.journal
+        if missing := await list_missing_labels(journal, self._session_id, new):
+            await self._turn.append(*missing, agent_path=self._path)
+        if self._calls is not None:
+            self._calls.context.labels.note_kept(new)
 
     async def _load_files(self, session: Session, shown: Sequence[Message]) -> Sequence[Message]:
         """Put the contents of files into what the model is shown."""
