@@ -57,7 +57,8 @@ def test_a_quote_is_plain_and_short() -> None:
 
 
 def test_the_first_shell_block_of_a_readme_says_how_to_use_it() -> None:
-    page = "# Kelp\n\nGrows.\n\n```sh\n# first\n$ make all     # builds it\nmake test\n```\n\n```sh\nrm x\n```\n"
+    block = "```sh\n# first\n$ make all     # builds it\nmake test\n```\n"
+    page = f"# Kelp\n\nGrows.\n\n{block}\n```sh\nrm x\n```\n"
     assert read_facts("README.md", page).commands == (
         ("builds it", "make all"),
         ("as the README says", "make test"),
