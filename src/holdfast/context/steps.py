@@ -88,7 +88,7 @@ class ContextDraft(msgspec.Struct, kw_only=True):
     @property
     def works_in_folder(self) -> bool:
         """Whether the agent has a tool that reads or changes files, or runs commands."""
-        return any(tool.target_kind in _OF_FOLDER for tool in self.tools.values())
+        return any([tool.target_kind in _OF_FOLDER for tool in self.tools.values()])
 
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""
