@@ -85,11 +85,6 @@ class ContextDraft(msgspec.Struct, kw_only=True):
     sections: list[Section] = msgspec.field(default_factory=list)
     messages: Sequence[Message] = ()
 
-    @property
-    def works_in_folder(self) -> bool:
-        """Whether the agent has a tool that reads or changes files, or runs commands."""
-        return any([tool.target_kind in _OF_FOLDER for tool in self.tools.values()])
-
     def add(self, name: str, text: str, *, note: str = "") -> None:
         """Add a section to the system prompt; an empty one is only noted."""
         if text or note:
@@ -160,6 +155,11 @@ def make_view(steps: Sequence[ContextStep]) -> HistoryView | None:
     return steps[0].view if all(waits) else None
 
 
+def _has_folder_tool(draft: ContextDraft) -> bool:
+    """Say whether the agent has a tool that reads or changes files, or runs commands."""
+    return any([tool.target_kind in _OF_FOLDER for tool in draft.tools.values()])
+
+
 class PromptStep:
     """The agent's own instructions."""
 
@@ -194,7 +194,7 @@ class EnvironmentStep:
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
-        if not draft.works_in_folder:
+        if not _has_folder_tool(draft):
             return
         session = draft.session
         draft.add(
@@ -306,7 +306,7 @@ class InstructionsStep:
 
         It speaks to those who work in the folder.
         """
-        if not draft.works_in_folder:
+        if not _has_folder_tool(draft):
             return
         directory = draft.session.directory
         self._instructions.passed_over = ""

@@ -396,8 +396,10 @@ class AgentTurn:
 
         Only another one of the same provider: no skill decides to whom the conversation is sent.
         """
+        if "skill" not in self._tools or self._find_sibling is None:
+            return
         wanted = find_skill_model(calls)
-        if not wanted or wanted == self._skill_model or self._find_sibling is None:
+        if not wanted or wanted == self._skill_model:
             return
         self._skill_model = wanted
         found = await self._find_sibling(self._model.info, wanted)
@@ -663,8 +665,7 @@ class AgentTurn:
             else:
                 waiting = waiting or result
         self._replace_last(done)
-        if "skill" in self._offered:
-            await self._follow_skills(tuple(done.values()))
+        await self._follow_skills(tuple(done.values()))
         # Here, or below a call: then the request to end need not have arrived yet.
         if by := manager.stopped_by or turn.stopped_by:
             await self._close_open_calls()
