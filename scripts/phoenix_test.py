@@ -137,7 +137,9 @@ async def main() -> None:
             }
             async with AsyncClient(settings=load_settings(overrides=chosen).settings) as client:
                 helper = Agent("helper", model=f"openai:{MODEL}", tools=[look])
-                lead = Agent("lead", model=f"openai:{MODEL}", tools=[helper.as_tool(description="Looks.")])
+                lead = Agent(
+                    "lead", model=f"openai:{MODEL}", tools=[helper.as_tool(description="Looks.")]
+                )
                 result = await client.execute_agent(lead, "", "Is the gate green?")
                 assert result.status == "completed", result
                 sent = await client.runs.trace(result.run_id, url)
