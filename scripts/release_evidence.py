@@ -68,9 +68,13 @@ STEPS: Final[dict[str, Step]] = {
         proves="the Chat Completions API works",
     ),
     "registry": Step(
-        command=".venv/bin/holdfast --json tools list", proves="snapshot of the registry of tools"
+        command=".venv/bin/holdfast --json tools list | tee docs/reports/evidence/tools.json",
+        proves="snapshot of the registry of tools",
     ),
-    "mcp": Step(command=".venv/bin/holdfast --json mcp health", proves="state of the MCP servers"),
+    "mcp": Step(
+        command=".venv/bin/holdfast --json mcp health | tee docs/reports/evidence/servers.json",
+        proves="state of the MCP servers",
+    ),
     "policies": Step(
         command=".venv/bin/holdfast policies validate", proves="the policies can be read"
     ),
@@ -122,7 +126,7 @@ def run_step(name: str) -> Evidence:
     sys.stdout.write(f"{name}: {step.command}\n")
     sys.stdout.flush()
     done = subprocess.run(
-        ["bash", "-c", step.command], cwd=ROOT, capture_output=True, text=True, check=False,
+        ["bash", "-o", "pipefail", "-c", step.command], cwd=ROOT, capture_output=True, text=True, check=False,
         errors="replace",
     )  # fmt: skip
     lines = done.stdout + done.stderr if done.returncode else done.stdout or done.stderr
