@@ -126,8 +126,8 @@ def run_step(name: str) -> Evidence:
     sys.stdout.write(f"{name}: {step.command}\n")
     sys.stdout.flush()
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", step.command], cwd=ROOT, capture_output=True, text=True, check=False,
-        errors="replace",
+        ["bash", "-o", "pipefail", "-c", step.command],
+        cwd=ROOT, capture_output=True, text=True, check=False, errors="replace",
     )  # fmt: skip
     lines = done.stdout + done.stderr if done.returncode else done.stdout or done.stderr
     told = [clean(line) for line in lines.splitlines() if line.strip()]
@@ -172,7 +172,8 @@ def write_checklist(seen: dict[str, Evidence]) -> str:
     for name, step in STEPS.items():
         found = seen.get(name)
         about = f"{found.commit} | {found.time} | {found.seconds}" if found else " |  | "
-        lines.append(f"| {name}: {step.proves} | `{step.command}` | {describe(found)} | {about} |")
+        command = step.command.replace("|", "\\|")
+        lines.append(f"| {name}: {step.proves} | `{command}` | {describe(found)} | {about} |")
     lines += ["", "Then, by a person:", ""]
     lines += [
         "1. Every blocking step has passed on the commit that is to be tagged.",
