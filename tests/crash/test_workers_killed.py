@@ -134,6 +134,7 @@ async def test_runs_of_a_killed_worker_go_on_in_another_and_no_step_is_repeated(
         root = trace.spans[0]
         assert root.attributes["holdfast.run.status"] == "completed"
         assert all(root.start <= span.start <= span.end <= root.end for span in trace.spans)
+        assert [one.name for one in await client.workers.list()] == ["heir"]
 
 
 async def test_a_worker_that_stood_still_writes_nothing_when_it_wakes(fleet) -> None:

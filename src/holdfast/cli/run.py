@@ -34,6 +34,7 @@ from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import NothingDone, UsageError, make_error_from_dict
 from holdfast.ids import make_id
+from holdfast.orchestration.loop import LoopOptions
 from holdfast.policy import OnAsk
 from holdfast.sessions import list_unfinished
 from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
@@ -72,6 +73,7 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
     is_flag=True,
     help="Work in the background and wait there for answers; see `runs attach`.",
 )
+@click.option("--submit", is_flag=True, help="Leave it to `holdfast worker`, on any machine.")
 @click.option(
     "--promote",
     is_flag=True,
@@ -93,6 +95,7 @@ def command(
     resume: str,
     session: str,
     detach: bool,
+    submit: bool,
     attend: bool,
     **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
@@ -114,12 +117,12 @@ def command(
     --run-id alone goes on with it.
     """
     wishes = LoopWishes(**chosen)
-    if detach:
-        if plan or resume or chosen["promote"] or invocation.place is not None:
-            raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
-        if not goal:
-            raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
-        start_detached(invocation, " ".join(goal), session, wishes)
+    if detach or submit:
+        if resume or wishes.promote or not goal or (detach and submit):
+            option = "--detach" if detach else "--submit"
+            raise UsageError(detail=f"{option} is for a new goal: holdfast run {option} GOAL.")
+        leave = _detach if detach else _submit
+        leave(invocation, session, " ".join(goal), wishes, plan=plan)
         return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
@@ -146,6 +149,38 @@ def command(
     end_with(result)
     if promotion is not None:
         promotion.end()
+
+
+def _detach(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    if plan or invocation.place is not None:
+        raise UsageError(detail="--detach is for a run of an agent, on this machine.")
+    start_detached(invocation, goal, session, wishes)
+
+
+def _submit(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    run_async(_submit_to_workers(invocation, session, goal, wishes, plan=plan))
+
+
+async def _submit_to_workers(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+        if plan:
+            options = LoopOptions(limits=wishes.limits, model=wishes.model, on_ask="park")
+            run = await client.loops.submit(goal, run_id=wishes.run_id, options=options)
+        else:
+            run = await client.runs.submit(
+                wishes.agent, session, goal, run_id=wishes.run_id, model=wishes.model
+            )
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(run))
+        return
+    say(run.id)
+    say(f"It waits for a worker. Follow it: holdfast runs watch {run.id}", err=True)
 
 
 async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:

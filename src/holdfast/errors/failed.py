@@ -177,7 +177,10 @@ class McpAuthFailed(McpFailed):
 
     code = "mcp.auth"
     is_retryable = False
-    next_step = "Set the token in the variable that `auth_token_env` of {endpoint} names."
+    next_step = (
+        "Log in with `holdfast mcp login {endpoint}`, or set the token in the variable that its "
+        "`auth_token_env` names."
+    )
 
 
 class SandboxFailed(Failed):
@@ -201,6 +204,7 @@ class FileError(Failed):
 
     code = "file.failed"
     message = "{path} cannot be used: {detail}"
+    next_step = "Look whether the path is right, and who may read and write there."
 
 
 class FileMissing(FileError):
@@ -216,6 +220,7 @@ class FileUnsuitable(FileError):
 
     code = "file.unsuitable"
     message = "{path!r} is {found}; {wanted} is needed."
+    next_step = ""
 
 
 class HookFailed(Failed):

@@ -58,6 +58,29 @@ async def run(
     return await runtime.loops.run(goal, run_id=run_id, options=options, listener=listener)
 
 
+@operation("runs:write")
+async def submit(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    goal: str,
+    *,
+    run_id: str = "",
+    options: LoopOptions | None = None,
+) -> Run:
+    """Put a loop into the queue, for a worker on any machine, and return its run.
+
+    Nothing is executed here: `holdfast worker` does it, and another one goes on if that one dies.
+    `runs.wait` waits for its end, `loops.report` says how it ended. Its session lies where the
+    worker finds it: the workspace of these settings has to be there too.
+
+    Raises:
+        UsageError: there is no goal, or the run is none of a loop.
+        NotFound: an agent that is named does not exist.
+    """
+    return await runtime.loops.submit(goal, run_id=run_id, options=options)
+
+
 @stream_operation("runs:write")
 async def stream(
     runtime: Runtime,
@@ -122,9 +145,9 @@ async def load(runtime: Runtime, caller: Caller, /, source: bytes | LocalFile) -
     """Bring in a `run-<id>.jsonl`, so that `loops.run` with its id goes on here.
 
     The whole file is checked before anything is changed. Sessions that are here already
-    are left as they are. The run works in this client's workspace from now on, and rules
-    that were added to its sessions elsewhere do not hold here. Calls that it left open are
-    made when it goes on: import only what you would run.
+    are left as they are. The run works in this client's workspace from now on. Rules that
+    allow, granted directories and consent that it brings are inert, and calls that it left open
+    are given up: the model is told, and may ask for them anew. It goes on when it is asked to.
 
     Raises:
         InvalidImport: the file is none of a run, is damaged or was changed.

@@ -23,6 +23,7 @@ from holdfast.orchestration.loop import (
     Crew,
     LoopAgents,
     LoopDriver,
+    LoopLimits,
     LoopListener,
     LoopNews,
     LoopOptions,
@@ -39,6 +40,7 @@ from holdfast.orchestration.loop import (
     parse_run_file,
 )
 from holdfast.runtime.artifacts import ArtifactService
+from holdfast.runtime.import_rights import list_import_facts
 from holdfast.runtime.run_kinds import name_begun_session
 from holdfast.runtime.runs import RunService
 from holdfast.sessions import (
@@ -130,6 +132,13 @@ class LoopService:
         run = await self._turns.run(run.id, handler)
         return await self.report(run.id)
 
+    async def submit(
+        self, goal: str, *, run_id: str = "", options: LoopOptions | None = None
+    ) -> Run:
+        """Put a loop into a queue, for a worker on any machine, and return its run."""
+        chosen = await self._set_up(options or LoopOptions())
+        return await self._find_loop_run(goal, run_id, chosen, is_for_any_process=True)
+
     async def stream(
         self, goal: str, *, run_id: str = "", options: LoopOptions | LoopSetup | None = None
     ) -> AsyncGenerator[LoopItem, None]:
@@ -215,9 +224,9 @@ class LoopService:
         """Bring in a `run-<id>.jsonl`, so that `run` with its id goes on here.
 
         The whole file is checked before anything is changed. Sessions that are here already
-        are left as they are. The run works in this client's workspace from now on, and rules
-        that were added to its sessions elsewhere do not hold here. Calls that it left open are
-        made when it goes on: import only what you would run. Artifacts whose contents are not
+        are left as they are. The run works in this client's workspace from now on. Rights that
+        it brings are inert, as those of an imported session are, and calls that it left open are
+        given up. Artifacts whose contents are not
         here, because the run comes from another machine, are deleted.
 
         Raises:
@@ -233,10 +242,10 @@ class LoopService:
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
                 continue
-            await sessions.import_events(events)
-            # What an approver allowed there, for there, is not allowed here.
-            changes = SessionChanges(directory=here, permission=())
-            await self._journal.append(name, [SessionUpdated(changes=changes)])
+            # What was allowed there, for there, is not allowed here.
+            own = SessionUpdated(changes=SessionChanges(directory=here))
+            further = [*list_import_facts(events, workspace=here), own]
+            await sessions.import_events(events, further=further)
             await forget_missing(await self._artifacts.opened(), name)
         return await self._turns.get(records.run_id)
 
@@ -262,14 +271,18 @@ class LoopService:
             name = str(kept.get(role, ""))
             if name and getattr(agents, role) is None:
                 agents = replace(agents, **{role: await self._runs.get_agent(name)})
+        limits = kept.get("limits")
         return replace(
             chosen,
+            limits=msgspec.convert(limits, LoopLimits) if limits else chosen.limits,
             agents=agents,
             on_ask="park" if kept.get("on_ask") == "park" else chosen.on_ask,
             model=chosen.model or str(kept.get("model", "")),
         )
 
-    async def _find_loop_run(self, goal: str, run_id: str, options: LoopSetup) -> Run:
+    async def _find_loop_run(
+        self, goal: str, run_id: str, options: LoopSetup, *, is_for_any_process: bool = False
+    ) -> Run:
         """Return the run of a loop: the known one, woken if it waits, or a new one."""
         sessions = self._sessions
         known = await self._turns.find(run_id) if run_id else None
@@ -291,13 +304,23 @@ class LoopService:
                 **{role: one.name for role, one in named.items() if one is not None},
                 "continues": options.continues,
             }
+            if is_for_any_process:
+                kept["limits"] = msgspec.to_builtins(options.limits)
+                kept["queue"] = self._settings.workers.find_queue(LOOP_AGENT)
             return await self._turns.submit(
-                session_id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
+                session_id,
+                message,
+                agent=LOOP_AGENT,
+                run_id=run_id,
+                options=kept,
+                is_for_any_process=is_for_any_process,
             )
         if known.agent != LOOP_AGENT:
             raise UsageError(detail=f"The run {run_id} is none of a loop: holdfast run --run-id.")
         if known.status == "parked":
-            return await self._turns.wake(known.id, cause="resumed")
+            return await self._turns.wake(
+                known.id, cause="resumed", is_for_any_process=is_for_any_process
+            )
         return known
 
     async def _find_goal(self, ended: str) -> str:

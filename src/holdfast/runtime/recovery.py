@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StorageError
 from holdfast.journal import Condition, RowQuery
 from holdfast.observability import Logger
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.runtime.import_rights import HELD_RUNS
 from holdfast.runtime.load_watch import LoadWatch
 from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.sessions import RUNS, Run, request_of
@@ -30,9 +31,9 @@ _MOST = 10_000
 _LOOK_S = 0.05
 FIRST_TRY_S = 30.0
 """So long a run waits for its model before it is asked again by itself."""
-_LONGEST_PAUSE_S = 900.0
+LONGEST_PAUSE_S = 900.0
 _LOOK_FOR_OUTAGES_S = 5.0
-_OUTAGES = (WAITING_FOR_MODEL, WAITING_FOR_MCP)
+OUTAGES = (WAITING_FOR_MODEL, WAITING_FOR_MCP)
 
 
 class RecoveryService:
@@ -84,11 +85,11 @@ class RecoveryService:
             with contextlib.suppress(StorageError):
                 now = loop.time()
                 rows = [keyed.row for keyed in await self._runtime.journal.rows(query)]
-                waiting = {run.id: run for run in rows if run.reason.startswith(_OUTAGES)}
+                waiting = {run.id: run for run in rows if run.reason.startswith(OUTAGES)}
                 for run_id, run in waiting.items():
                     due, pause = waits.setdefault(run_id, (now + FIRST_TRY_S, FIRST_TRY_S))
                     if due <= now:
-                        pause = min(pause * 2, _LONGEST_PAUSE_S)
+                        pause = min(pause * 2, LONGEST_PAUSE_S)
                         waits[run_id] = (now + pause, pause)
                         await self._resume(run)
             await asyncio.sleep(min(_LOOK_FOR_OUTAGES_S, FIRST_TRY_S))
@@ -166,6 +167,8 @@ class RecoveryService:
         An agent's run goes on in the background unless it is awaited.
         """
         runtime = self._runtime
+        if await self._is_held(run):
+            return None
         if run.agent == LOOP_AGENT:
             return lambda: runtime.loops.run("", run_id=run.id)
         if run.agent.startswith(AGENT_PREFIX):
@@ -178,6 +181,12 @@ class RecoveryService:
         request = RunRequest(agent=run.agent, message="", run_id=run.id, on_ask=kept.on_ask)
         execute = runtime.runs.execute if is_awaited else runtime.runs.start
         return lambda: execute(request)
+
+    async def _is_held(self, run: Run) -> bool:
+        """Say whether a run was imported: it goes on only by its own id."""
+        session = await self._runtime.sessions.get_session(run.session_id)
+        held = session.metadata.get(HELD_RUNS)
+        return isinstance(held, list) and run.id in held
 
     async def _see_to(self, run: Run, work: Callable[[], Awaitable[object]]) -> None:
         try:

@@ -20,6 +20,7 @@ from holdfast.settings.records import (
     SessionSettings,
     StateSettings,
     StorageSettings,
+    WorkerSettings,
 )
 from holdfast.settings.section import SettingsSection, name_variable
 from holdfast.settings.service import (
@@ -83,6 +84,7 @@ class Settings(SettingsSection):
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
+    workers: WorkerSettings = Field(default_factory=WorkerSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     orchestration: OrchestrationSettings = Field(default_factory=OrchestrationSettings)

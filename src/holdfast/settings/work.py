@@ -209,6 +209,12 @@ class SecretSettings(SettingsSection):
         description="Key that signs links to artifacts; another one makes all links invalid.",
         json_schema_extra=name_variable("HOLDFAST_LINK_KEY"),
     )
+    oidc_client_secret: Secret | None = Field(
+        default=None,
+        description="Secret of `server.jwt.client_id` at the issuer; clients that are public "
+        "have none.",
+        json_schema_extra=name_variable("HOLDFAST_OIDC_CLIENT_SECRET"),
+    )
     otlp_headers: Secret | None = Field(
         default=None,
         description="Headers for the OTLP receiver, such as `authorization=Bearer KEY`, with "
