@@ -10,7 +10,7 @@ import argparse
 
 from holdfast import Agent, Client, tool
 from holdfast.orchestration.workflows import Workflow
-from holdfast.providers.model import ModelRequest
+from holdfast.providers import ModelRequest
 from holdfast.testing import FunctionModel, ModelReply, tool_call
 from holdfast.tools import ToolContext
 

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from holdfast import Agent, Client, tool
-from holdfast.providers import Model
-from holdfast.providers.model import ModelRequest
+from holdfast.providers import Model, ModelRequest
 from holdfast.testing import FunctionModel, ModelReply, ScriptedModel, tool_call
 
 SOURCES = Path(__file__).with_name("sources")
