@@ -668,7 +668,8 @@ class AgentTurn:
             else:
                 waiting = waiting or result
         self._replace_last(done)
-        await self._follow_skills(tuple(done.values()))
+        if self._skills:
+            await self._follow_skills(tuple(done.values()))
         # Here, or below a call: then the request to end need not have arrived yet.
         if by := manager.stopped_by or turn.stopped_by:
             await self._close_open_calls()
