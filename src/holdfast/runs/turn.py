@@ -401,7 +401,7 @@ class AgentTurn:
 
         Only another one of the same provider: no skill decides to whom the conversation is sent.
         """
-        wanted = find_skill_model(calls)
+        wanted = find_skill_model(calls) if self._skills else ""
         if not wanted or wanted == self._skill_model or self._find_sibling is None:
             return
         self._skill_model = wanted
@@ -668,8 +668,7 @@ class AgentTurn:
             else:
                 waiting = waiting or result
         self._replace_last(done)
-        if self._skills:
-            await self._follow_skills(tuple(done.values()))
+        await self._follow_skills(tuple(done.values()))
         # Here, or below a call: then the request to end need not have arrived yet.
         if by := manager.stopped_by or turn.stopped_by:
             await self._close_open_calls()
