@@ -191,18 +191,19 @@ async def test_no_file_that_others_would_read_comes_with_a_session(
 ) -> None:
     async with open_client(tmp_path / "there", tmp_path) as client:
         session = await client.create_session("x")
+        kept = await client.artifacts.save("a.md", b"x", session_id=session.id)
         saved = ArtifactSaved(
             id="art_1",
             tenant="default",
             name="rules.md",
-            digest="0" * 64,
+            digest=kept.digest,
             size=1,
             media_type="text/markdown",
             artifact_kind="custom",
             scope=scope,  # type: ignore[arg-type] # one of three
         )
         journal = await client.storage.journal()
-        await journal.append(session.id, [saved.redacted()])
+        await journal.append(session.id, [saved])
         [*_, end] = await journal.read_all(session.id)
         await client.sessions.export(session.id, tmp_path / "export.jsonl")
         assert end.kind == saved.kind
