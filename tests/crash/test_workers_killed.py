@@ -122,6 +122,7 @@ async def test_runs_of_a_killed_worker_go_on_in_another_and_no_step_is_repeated(
         # What was finished is not done again; the call that was cut off is a read, and is.
         assert fleet.effects == ["doomed a-0", "doomed a-1", "heir a-1", "heir a-2"]
         assert await client.workers.list_dead() == []
+        assert [one.name for one in await client.workers.list()] == ["heir"]
 
 
 async def test_a_worker_that_stood_still_writes_nothing_when_it_wakes(fleet) -> None:

@@ -98,6 +98,10 @@ class KeptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     files_hash: str = ""
     """Of the files that came with the message."""
     client: ClientOptions = NO_CLIENT
+    queue: str = ""
+    """Workers of which queue execute it; empty for all that serve no queue in particular."""
+    priority: int = 0
+    """What waits with a higher number is taken first."""
 
     def to_options(self) -> JsonObject:
         """Return it as the options of a queued run; empty if nothing is limited."""

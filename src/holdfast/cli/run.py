@@ -28,11 +28,13 @@ from holdfast.cli.loop import (
     say_what_is_left,
 )
 from holdfast.cli.output import emit, say
+from holdfast.cli.promote import Promotion
 from holdfast.cli.run_view import format_duration
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
 from holdfast.errors import NothingDone, UsageError, make_error_from_dict
 from holdfast.ids import make_id
+from holdfast.orchestration.loop import LoopOptions
 from holdfast.policy import OnAsk
 from holdfast.sessions import list_unfinished
 from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
@@ -71,6 +73,18 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
     is_flag=True,
     help="Work in the background and wait there for answers; see `runs attach`.",
 )
+@click.option("--submit", is_flag=True, help="Leave it to `holdfast worker`, on any machine.")
+@click.option(
+    "--promote",
+    is_flag=True,
+    help="Work in a git worktree of its own, and merge only what passes all checks.",
+)
+@click.option(
+    "--check",
+    multiple=True,
+    metavar="COMMAND",
+    help="--promote: a check, instead of those of promotion.checks; may be given again.",
+)
 @click.option("--attend", is_flag=True, hidden=True, help="Go on when what it waits for came.")
 @pass_invocation
 def command(
@@ -81,6 +95,7 @@ def command(
     resume: str,
     session: str,
     detach: bool,
+    submit: bool,
     attend: bool,
     **chosen: Any,  # noqa: ANN401 - the options above
 ) -> None:
@@ -93,31 +108,79 @@ def command(
     and without a model server, the built-in offline model answers; it can look around a
     workspace, show a file, outline a plan and use a calculator, and says so.
 
+    With --promote the agent works in a git worktree beside the repository. When it is done, its
+    changes are merged into the branch that is checked out, provided that every check passes on
+    exactly what would be merged; else they stay on a branch of their own. Checks are commands,
+    run in the sandbox: those of `promotion.checks`, or --check.
+
     A run that waits for a person ends with exit code 5 and says how to answer; afterwards
     --run-id alone goes on with it.
     """
     wishes = LoopWishes(**chosen)
-    if detach:
-        if plan or resume or invocation.place is not None:
-            raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
-        if not goal:
-            raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
-        start_detached(invocation, " ".join(goal), session, wishes)
+    if detach or submit:
+        if resume or wishes.promote or not goal or (detach and submit):
+            option = "--detach" if detach else "--submit"
+            raise UsageError(detail=f"{option} is for a new goal: holdfast run {option} GOAL.")
+        leave = _detach if detach else _submit
+        leave(invocation, session, " ".join(goal), wishes, plan=plan)
         return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
         wishes = replace(wishes, run_id=run_id)
         plan = is_loop
+    if plan and session:
+        raise UsageError(detail="A loop has a session of its own: leave --session out.")
+    if wishes.check and not wishes.promote:
+        raise UsageError(detail="--check belongs to --promote.")
+    promotion = None
+    if wishes.promote:
+        promotion = Promotion(invocation, wishes.run_id or make_id("run"), wishes)
+        invocation, wishes = promotion.inside, replace(wishes, run_id=promotion.run_id)
     if plan:
-        if session:
-            raise UsageError(detail="A loop has a session of its own: leave --session out.")
-        run_loop(invocation, " ".join(goal), wishes)
+        run_loop(invocation, " ".join(goal), wishes, promotion)
         return
     job = _Job(invocation, session, wishes)
     result = run_async(job.attend(" ".join(goal)) if attend else job.run(" ".join(goal)))
+    told = msgspec.to_builtins(result)
+    if promotion is not None and result.status == "completed" and not _find_undone(result):
+        told["promotion"] = promotion.carry_out(result.session_id, " ".join(goal))
     if not invocation.is_text:
-        emit(msgspec.to_builtins(result))
+        emit(told)
     end_with(result)
+    if promotion is not None:
+        promotion.end()
+
+
+def _detach(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    if plan or invocation.place is not None:
+        raise UsageError(detail="--detach is for a run of an agent, on this machine.")
+    start_detached(invocation, goal, session, wishes)
+
+
+def _submit(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    run_async(_submit_to_workers(invocation, session, goal, wishes, plan=plan))
+
+
+async def _submit_to_workers(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+        if plan:
+            options = LoopOptions(limits=wishes.limits, model=wishes.model, on_ask="park")
+            run = await client.loops.submit(goal, run_id=wishes.run_id, options=options)
+        else:
+            run = await client.runs.submit(
+                wishes.agent, session, goal, run_id=wishes.run_id, model=wishes.model
+            )
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(run))
+        return
+    say(run.id)
+    say(f"It waits for a worker. Follow it: holdfast runs watch {run.id}", err=True)
 
 
 async def _find(invocation: Invocation, name: str) -> tuple[str, bool]:
@@ -298,5 +361,9 @@ def end_with(result: AgentResult) -> None:
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":
         sys.exit(ExitCode.FAILED)
-    if reason := result.metadata.get("not_done"):
-        raise NothingDone(reason=" ".join(str(reason).split()), run_id=result.run_id)
+    if reason := _find_undone(result):
+        raise NothingDone(reason=reason, run_id=result.run_id)
+
+
+def _find_undone(result: AgentResult) -> str:
+    return " ".join(str(result.metadata.get("not_done") or "").split())

@@ -103,6 +103,71 @@ def _show_schema(invocation: Invocation, found: SchemaStatus) -> None:
         say(f"Pending: {', '.join(found.pending)}. Run `holdfast storage migrate`.")
 
 
+@command.command("grant")
+@click.argument("role")
+@click.option("--wakeups", is_flag=True, help="Only what workers take sessions from; no records.")
+@pass_invocation
+def grant(invocation: Invocation, role: str, wakeups: bool) -> None:
+    """Let a ROLE of the database serve: append, read, wake sessions; of one tenant at a time.
+
+    Needs the address of a role that owns the schema. The ROLE must be none that could step over
+    what keeps tenants apart (SUPERUSER, BYPASSRLS, the owner itself).
+
+    \b
+    createuser holdfast_app
+    holdfast storage grant holdfast_app
+    """
+    with open_client(invocation) as client:
+        client.storage.grant(role, kind="wakeups" if wakeups else "records")
+    if invocation.is_text:
+        say(f"{role} may now use {'wake-ups only' if wakeups else 'the records'}.")
+    else:
+        emit({"role": role, "kind": "wakeups" if wakeups else "records"})
+
+
+@command.command("copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@pass_invocation
+def copy(invocation: Invocation, source: str, target: str) -> None:
+    """Copy all records FROM one store TO another, and compare their chains.
+
+    Both are addresses as in `storage.url`: sqlite:///DIRECTORY or postgresql://USER@HOST/DATABASE.
+    Nothing may use either of them meanwhile. Called again after an interruption, it goes on. Then
+    name the new address in `storage.url`. Keys, memories and files stay in the state directory.
+
+    \b
+    holdfast storage copy sqlite:///var/lib/holdfast postgresql://me@db/holdfast
+    """
+    with open_client(invocation) as client, show_progress_bar(invocation, "events") as progress:
+        report = client.storage.copy(source, target, progress=progress)
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(report))
+        return
+    known = f"; {report.known_sessions} were there already" if report.known_sessions else ""
+    say(f"Copied {report.events} events of {report.sessions} sessions{known}. All chains agree.")
+
+
+@command.command("backup")
+@click.argument("directory")
+@pass_invocation
+def backup(invocation: Invocation, directory: str) -> None:
+    """Copy the state directory to DIRECTORY while it is in use, and check the copy.
+
+    To restore: end all processes, and let DIRECTORY take the place of the state directory. For
+    Postgres use pg_dump, see the runbook on stores.
+    """
+    with open_client(invocation) as client, show_progress_bar(invocation, "pages") as progress:
+        report = client.storage.backup(directory, progress=progress)
+    if not invocation.is_text:
+        emit(msgspec.to_builtins(report))
+        return
+    say(
+        f"Copied {len(report.databases)} databases and {report.files} files; "
+        f"{report.events} events of {report.sessions} sessions are sound."
+    )
+
+
 @command.command("clean")
 @pass_invocation
 def clean(invocation: Invocation) -> None:

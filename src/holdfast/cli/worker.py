@@ -21,6 +21,13 @@ from holdfast.client import AsyncClient
 @click.option(
     "--concurrency", type=click.IntRange(1, 1000), default=4, help="So many sessions at once."
 )
+@click.option(
+    "--queues",
+    default="",
+    help="Take only what `workers.queues` binds to these queues, such as `review,plan`; `-` is "
+    "the queue of all agents that are bound to none.",
+)
+@click.option("--triggers", is_flag=True, help="Fire triggers too, each event in one worker.")
 @click.option("--name", default="", help="How `holdfast workers list` calls it.")
 @click.option(
     "--most-failures",
@@ -30,7 +37,13 @@ from holdfast.client import AsyncClient
 )
 @pass_invocation
 def command(
-    invocation: Invocation, target: str, concurrency: int, name: str, most_failures: int
+    invocation: Invocation,
+    target: str,
+    concurrency: int,
+    queues: str,
+    triggers: bool,
+    name: str,
+    most_failures: int,
 ) -> None:
     """Go on with whatever waits in any session, until stopped.
 
@@ -43,6 +56,7 @@ def command(
 
     \b
     holdfast worker app:agents --concurrency 8
+    holdfast worker --queues review          # nothing but the agents that are bound to it
     """
     settings = invocation.settings
     stop = asyncio.Event()
@@ -73,7 +87,12 @@ def command(
                 emit({"pid": os.getpid()})
                 sys.stdout.flush()
             await client.workers.run(
-                stop, concurrency=concurrency, name=name, most_failures=most_failures
+                stop,
+                concurrency=concurrency,
+                name=name,
+                most_failures=most_failures,
+                triggers=triggers,
+                queues=[("" if one.strip() == "-" else one.strip()) for one in queues.split(",")],
             )
 
     run_async(work(), wind_down=ask_to_stop)

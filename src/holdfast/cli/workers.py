@@ -21,7 +21,10 @@ def list_(invocation: Invocation) -> None:
     """List the workers that live, since when, and which sessions they hold."""
     with open_client(invocation) as client:
         found = client.workers.list()
-    columns = ("name", "host", "process", "concurrency", "time_started", "time_seen", "sessions")
+    columns = (
+        *("name", "host", "process", "queues", "concurrency"),
+        *("time_started", "time_seen", "sessions"),
+    )
     emit([msgspec.to_builtins(one) for one in found], columns=columns)
 
 
@@ -36,7 +39,7 @@ def list_dead(invocation: Invocation) -> None:
     """List the sessions that workers leave alone, oldest first."""
     with open_client(invocation) as client:
         found = client.workers.list_dead()
-    columns = ("id", "session_id", "failures", "error", "time")
+    columns = ("id", "session_id", "queue", "failures", "error", "time")
     emit([msgspec.to_builtins(one) for one in found], columns=columns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -25,6 +25,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     concurrency: int = 4
     """So many sessions at once."""
+    queues: tuple[str, ...] = ("",)
+    """Whose wake-ups it takes; the empty name is the queue of all that are not bound to one."""
+    ageing_s: float = 10.0
+    """What has waited so long gains one in priority, again and again."""
     lease_ttl_s: float = 30.0
     """After so long without a sign of life a worker counts as dead."""
     most_failures: int = 5
@@ -46,6 +50,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     process: int
     concurrency: int
+    queues: tuple[str, ...] = ("",)
     time_started: float
     time_seen: float
     """Its last sign of life."""
@@ -61,6 +66,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     """The code of the last error; empty if workers died of it."""
     time: float
+    queue: str = ""
 
 
 class Dispatcher(Protocol):
@@ -82,8 +88,21 @@ class Dispatcher(Protocol):
         """Give everything back."""
         ...
 
-    async def wake(self, session_id: str, *, delay_s: float = 0.0) -> None:
-        """Have a worker look after a session, not before the delay is over."""
+    async def wake(
+        self, session_id: str, *, delay_s: float = 0.0, queue: str = "", priority: int = 0
+    ) -> None:
+        """Have a worker of a queue look after a session, not before the delay is over.
+
+        Of those that wait, the highest priority is taken first, and the oldest of the same.
+        """
+        ...
+
+    async def claim(self, session_id: str, limits: Mapping[str, int]) -> bool:
+        """Count a session that is worked on here as one of some kinds, each with a limit.
+
+        `False` if as many of a kind are worked on already, by whichever worker; then it counts
+        as none. A claim ends with the work, or with the worker.
+        """
         ...
 
     async def work(self, handler: WakeHandler, options: WorkerOptions, stop: asyncio.Event) -> None:

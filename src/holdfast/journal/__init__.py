@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from holdfast.journal.audit import make_anchor as make_anchor
     from holdfast.journal.audit import parse_heads as parse_heads
     from holdfast.journal.audit import verify as verify
+    from holdfast.journal.copying import CopyReport as CopyReport
+    from holdfast.journal.copying import copy_records as copy_records
     from holdfast.journal.envelope import GENESIS as GENESIS
     from holdfast.journal.envelope import NO_ORIGIN as NO_ORIGIN
     from holdfast.journal.envelope import SYSTEM_SESSION as SYSTEM_SESSION
@@ -62,11 +64,18 @@ if TYPE_CHECKING:
     from holdfast.journal.stores._postgres_connections import (
         parse_postgres_target as parse_postgres_target,
     )
+    from holdfast.journal.stores._postgres_place import PostgresPlace as PostgresPlace
+    from holdfast.journal.stores._postgres_schema import SchemaBook as SchemaBook
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
+    from holdfast.journal.stores.registry import RoleKind as RoleKind
     from holdfast.journal.stores.registry import SchemaStatus as SchemaStatus
     from holdfast.journal.stores.registry import StoreKind as StoreKind
     from holdfast.journal.stores.registry import StoreOptions as StoreOptions
+    from holdfast.journal.stores.registry import backup_files as backup_files
+    from holdfast.journal.stores.registry import erase_tenant as erase_tenant
+    from holdfast.journal.stores.registry import find_tenant_url as find_tenant_url
+    from holdfast.journal.stores.registry import grant_role as grant_role
     from holdfast.journal.stores.registry import list_schemes as list_schemes
     from holdfast.journal.stores.registry import list_store_places as list_store_places
     from holdfast.journal.stores.registry import migrate_store as migrate_store
@@ -82,15 +91,19 @@ else:
             "envelope": "chain_events GENESIS NO_ORIGIN SYSTEM_SESSION Batch Draft Encoded Event Origin Payload "
             "hash_chain declare_payload_modules decode_payload encode_payload encode_redacted make_header list_known_kinds payload "
             "digest_payload upcaster",
+            "copying": "CopyReport copy_records",
             "events": "EventsRedacted HeadsAnchored SessionDeleted",
             "journal": "Journal check_patterns",
             "projection": "AnyProjection Condition KeyedRow Projection RowQuery Scalar check_query",
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head HeldSession LeaseWish "
             "MendReport SharedStore Store",
             "stores._postgres_connections": "parse_postgres_target",
+            "stores._postgres_place": "PostgresPlace",
+            "stores._postgres_schema": "SchemaBook",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
-            "resolve_directory open_store list_store_places migrate_store",
+            "resolve_directory open_store list_store_places migrate_store RoleKind find_tenant_url "
+            "grant_role erase_tenant backup_files",
             "stores.sqlite": "SqliteStore",
         },
     )

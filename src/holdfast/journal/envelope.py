@@ -47,6 +47,12 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         """Whether any process may go on with the session now, so that a worker is told."""
         return False
 
+    @property
+    def wake_place(self) -> tuple[str, int]:
+        """In which queue of workers the session then waits, and before what: a higher number
+        comes first."""
+        return "", 0
+
     def redacted(self) -> Payload:
         """Return what may stay when the content has to go: ids and shape, no content."""
         raise UsageError(detail=f"Events of kind {self.kind} hold no content to redact.")

@@ -166,8 +166,10 @@ class Store(Protocol):
         """
         ...
 
-    async def restore(self, events: Sequence[Event]) -> None:
-        """Store a whole session as it was elsewhere, hashes included.
+    async def restore(self, events: Sequence[Event], *, keeps_numbers: bool = False) -> None:
+        """Store a whole session as it was elsewhere, hashes included, under new store-wide numbers.
+
+        With `keeps_numbers` they stay: for a whole store that is copied into an empty one.
 
         Raises:
             AlreadyExists: the session is already there.

@@ -58,6 +58,29 @@ async def run(
     return await runtime.loops.run(goal, run_id=run_id, options=options, listener=listener)
 
 
+@operation("runs:write")
+async def submit(
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    goal: str,
+    *,
+    run_id: str = "",
+    options: LoopOptions | None = None,
+) -> Run:
+    """Put a loop into the queue, for a worker on any machine, and return its run.
+
+    Nothing is executed here: `holdfast worker` does it, and another one goes on if that one dies.
+    `runs.wait` waits for its end, `loops.report` says how it ended. Its session lies where the
+    worker finds it: the workspace of these settings has to be there too.
+
+    Raises:
+        UsageError: there is no goal, or the run is none of a loop.
+        NotFound: an agent that is named does not exist.
+    """
+    return await runtime.loops.submit(goal, run_id=run_id, options=options)
+
+
 @stream_operation("runs:write")
 async def stream(
     runtime: Runtime,

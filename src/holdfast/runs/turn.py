@@ -11,7 +11,9 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import logging
 from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
@@ -42,7 +44,14 @@ from holdfast.context import (
     count_enough,
     render_state,
 )
-from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
+from holdfast.errors import (
+    BudgetExceeded,
+    Conflict,
+    LLMContextTooLong,
+    LLMError,
+    LLMProtocolError,
+    StorageError,
+)
 from holdfast.hooks import ContextAfterBuild, ContextBeforeBuild, ContextBeforeCompaction
 from holdfast.ids import make_id
 from holdfast.messages import (
@@ -66,10 +75,11 @@ from holdfast.providers import (
 )
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.files import SessionFiles
-from holdfast.runs.instrumentation import HookedContextBuilder
+from holdfast.runs.instrumentation import HookedContextBuilder, HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
+from holdfast.runs.skill_models import SiblingLookup, find_skill_model
 from holdfast.runs.spending import Charge, Spending
 from holdfast.runs.unfinished import is_answer, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
@@ -97,6 +107,7 @@ from holdfast.turns import (
     is_machine_fault,
 )
 
+_log = logging.getLogger("holdfast.models")
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
@@ -116,18 +127,21 @@ class AgentTurn:
         turn: Turn,
         tools: ToolRegistry,
         *,
-        model: Model,
+        model: HookedModel,
         charge: Charge,
         skills: Sequence[Skill] = (),
         listener: Listener = hear_nothing,
         options: JsonObject,
         deps: object = None,
+        find_sibling: SiblingLookup | None = None,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
         self._agent = agent
         self._turn = turn
         self._model, self._charge = model, charge
+        self._find_sibling, self._skill_model = find_sibling, ""
+        self._compactor: Compactor | None = None
         around = services.instrumentation
         building = services.context.prepare_for_turn()
         self._context = HookedContextBuilder(building, around.hooks, around.where)
@@ -209,6 +223,9 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             self._keep_unfinished()
+            # No end of this run follows, so what it took is stored now: its caller adds it up.
+            with contextlib.suppress(StorageError, Conflict):
+                await finish(self._turn.flush())
             raise
         except Exception as error:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
@@ -237,7 +254,6 @@ class AgentTurn:
         try:
             if self._agent.written or STATE_MARK in self._agent.prompt:
                 await self._render_prompt(session, at, spending)
-            compactor = self._make_compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
                 if calls:
@@ -257,7 +273,7 @@ class AgentTurn:
                     return TurnFailed(error=self._make_out_of_steps().to_dict())
                 else:
                     self._steps += 1
-                    calls = await self._ask_model(compactor, spending)
+                    calls = await self._ask_model(spending)
         except BudgetExceeded as error:
             self._keep_unfinished()
             return TurnFailed(error=error.to_dict())
@@ -290,6 +306,7 @@ class AgentTurn:
         if self._turn.is_resumed:
             mine = [message for message in self._messages if message.run_id == self._run_id]
             self._steps = sum(message.role == "assistant" for message in mine)
+            await self._follow_skills(self._list_calls_before())
         message = self._turn.request.message
         if not mine and message is not None:
             if self._left_open:
@@ -374,6 +391,22 @@ class AgentTurn:
             )
         )
 
+    async def _follow_skills(self, calls: Sequence[ToolPart]) -> None:
+        """Use the model that a loaded skill names, until the turn ends.
+
+        Only another one of the same provider: no skill decides to whom the conversation is sent.
+        """
+        wanted = find_skill_model(calls)
+        if not wanted or wanted == self._skill_model or self._find_sibling is None:
+            return
+        self._skill_model = wanted
+        found = await self._find_sibling(self._model.info, wanted)
+        if found is None:
+            _log.warning("The skill's model %r is not used: it is none of this provider.", wanted)
+            return
+        model, self._charge = found
+        self._model, self._compactor = self._model.around(model), None
+
     def _list_calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
         return [
@@ -394,7 +427,8 @@ class AgentTurn:
 
     def _make_compactor(self, spending: Spending | None) -> Compactor:
         """Return what makes room; what that costs is reserved like every call."""
-        services, model = self._services, self._model
+        services = self._services
+        model: Model = self._model
         if spending is not None:
             model = ReservingModel(model, spending, self._charge)
         return Compactor(
@@ -404,9 +438,7 @@ class AgentTurn:
             hooks=CompactionHooks(hooks=services.instrumentation.hooks, agent=self._agent.name),
         )
 
-    async def _ask_model(
-        self, compactor: Compactor, spending: Spending | None
-    ) -> tuple[ToolPart, ...]:
+    async def _ask_model(self, spending: Spending | None) -> tuple[ToolPart, ...]:
         """Ask the model once, keep its answer, and return the calls that it asks for.
 
         Room is made before the window is full, and again when the provider refuses.
@@ -415,6 +447,8 @@ class AgentTurn:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
         build = self._request
+        compactor = self._compactor or self._make_compactor(spending)
+        self._compactor = compactor
         if self._messages.is_partial:
             await self._begin_anew(compactor)
         request = await build(self._session, self._messages)
@@ -629,6 +663,7 @@ class AgentTurn:
             else:
                 waiting = waiting or result
         self._replace_last(done)
+        await self._follow_skills(tuple(done.values()))
         # Here, or below a call: then the request to end need not have arrived yet.
         if by := manager.stopped_by or turn.stopped_by:
             await self._close_open_calls()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import OpenQuestion as OpenQuestion
     from holdfast.runtime.artifacts import LOCAL_USER as LOCAL_USER
     from holdfast.runtime.audit import TrailFinding as TrailFinding
+    from holdfast.runtime.backups import BackupReport as BackupReport
+    from holdfast.runtime.backups import back_up as back_up
     from holdfast.runtime.calls import CallEnvironment as CallEnvironment
     from holdfast.runtime.egress import EgressService as EgressService
     from holdfast.runtime.hand_calls import ToolCallResult as ToolCallResult
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.storage import open_whole_file as open_whole_file
     from holdfast.runtime.storage import write_whole as write_whole
     from holdfast.runtime.tenants import ErasedUser as ErasedUser
-    from holdfast.runtime.tenants import delete_directory as delete_directory
+    from holdfast.runtime.tenants import delete_records as delete_records
     from holdfast.runtime.tenants import erase_user as erase_user
     from holdfast.runtime.tenants import export_tenant as export_tenant
     from holdfast.runtime.tenants import make_tenant_runtime as make_tenant_runtime
@@ -74,7 +76,8 @@ else:
             "run_kinds": "name_begun_session",
             "runtime": "Runtime make_forked_error",
             "storage": "UsageReport open_whole_file write_whole",
-            "tenants": "ErasedUser delete_directory erase_user export_tenant make_tenant_runtime "
+            "backups": "BackupReport back_up",
+            "tenants": "ErasedUser delete_records erase_user export_tenant make_tenant_runtime "
             "open_tenant",
             "plugins": "Plugin inspect_plugin list_plugins normalize_name",
             "sent_trace": "SentTrace",

@@ -23,6 +23,7 @@ from holdfast.orchestration.loop import (
     Crew,
     LoopAgents,
     LoopDriver,
+    LoopLimits,
     LoopListener,
     LoopNews,
     LoopOptions,
@@ -130,6 +131,13 @@ class LoopService:
 
         run = await self._turns.run(run.id, handler)
         return await self.report(run.id)
+
+    async def submit(
+        self, goal: str, *, run_id: str = "", options: LoopOptions | None = None
+    ) -> Run:
+        """Put a loop into a queue, for a worker on any machine, and return its run."""
+        chosen = await self._set_up(options or LoopOptions())
+        return await self._find_loop_run(goal, run_id, chosen, is_for_any_process=True)
 
     async def stream(
         self, goal: str, *, run_id: str = "", options: LoopOptions | LoopSetup | None = None
@@ -263,14 +271,18 @@ class LoopService:
             name = str(kept.get(role, ""))
             if name and getattr(agents, role) is None:
                 agents = replace(agents, **{role: await self._runs.get_agent(name)})
+        limits = kept.get("limits")
         return replace(
             chosen,
+            limits=msgspec.convert(limits, LoopLimits) if limits else chosen.limits,
             agents=agents,
             on_ask="park" if kept.get("on_ask") == "park" else chosen.on_ask,
             model=chosen.model or str(kept.get("model", "")),
         )
 
-    async def _find_loop_run(self, goal: str, run_id: str, options: LoopSetup) -> Run:
+    async def _find_loop_run(
+        self, goal: str, run_id: str, options: LoopSetup, *, is_for_any_process: bool = False
+    ) -> Run:
         """Return the run of a loop: the known one, woken if it waits, or a new one."""
         sessions = self._sessions
         known = await self._turns.find(run_id) if run_id else None
@@ -292,13 +304,23 @@ class LoopService:
                 **{role: one.name for role, one in named.items() if one is not None},
                 "continues": options.continues,
             }
+            if is_for_any_process:
+                kept["limits"] = msgspec.to_builtins(options.limits)
+                kept["queue"] = self._settings.workers.find_queue(LOOP_AGENT)
             return await self._turns.submit(
-                session_id, message, agent=LOOP_AGENT, run_id=run_id, options=kept
+                session_id,
+                message,
+                agent=LOOP_AGENT,
+                run_id=run_id,
+                options=kept,
+                is_for_any_process=is_for_any_process,
             )
         if known.agent != LOOP_AGENT:
             raise UsageError(detail=f"The run {run_id} is none of a loop: holdfast run --run-id.")
         if known.status == "parked":
-            return await self._turns.wake(known.id, cause="resumed")
+            return await self._turns.wake(
+                known.id, cause="resumed", is_for_any_process=is_for_any_process
+            )
         return known
 
     async def _find_goal(self, ended: str) -> str:

@@ -31,9 +31,9 @@ _MOST = 10_000
 _LOOK_S = 0.05
 FIRST_TRY_S = 30.0
 """So long a run waits for its model before it is asked again by itself."""
-_LONGEST_PAUSE_S = 900.0
+LONGEST_PAUSE_S = 900.0
 _LOOK_FOR_OUTAGES_S = 5.0
-_OUTAGES = (WAITING_FOR_MODEL, WAITING_FOR_MCP)
+OUTAGES = (WAITING_FOR_MODEL, WAITING_FOR_MCP)
 
 
 class RecoveryService:
@@ -85,11 +85,11 @@ class RecoveryService:
             with contextlib.suppress(StorageError):
                 now = loop.time()
                 rows = [keyed.row for keyed in await self._runtime.journal.rows(query)]
-                waiting = {run.id: run for run in rows if run.reason.startswith(_OUTAGES)}
+                waiting = {run.id: run for run in rows if run.reason.startswith(OUTAGES)}
                 for run_id, run in waiting.items():
                     due, pause = waits.setdefault(run_id, (now + FIRST_TRY_S, FIRST_TRY_S))
                     if due <= now:
-                        pause = min(pause * 2, _LONGEST_PAUSE_S)
+                        pause = min(pause * 2, LONGEST_PAUSE_S)
                         waits[run_id] = (now + pause, pause)
                         await self._resume(run)
             await asyncio.sleep(min(_LOOK_FOR_OUTAGES_S, FIRST_TRY_S))

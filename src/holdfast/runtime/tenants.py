@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.artifacts import ArtifactActor, ArtifactFilter
 from holdfast.errors import ConfigError, NotFound
-from holdfast.journal import SYSTEM_SESSION, Condition, RowQuery
+from holdfast.journal import SYSTEM_SESSION, Condition, RowQuery, erase_tenant, find_tenant_url
 from holdfast.runtime.identity_events import UserErased
 from holdfast.sessions import RUNS, SessionFilter, export_lines
 from holdfast.skills import SEPARATE_PROJECTS
@@ -48,10 +48,10 @@ def make_tenant_settings(settings: Settings, directory: Path, workspace: Path) -
     if url.startswith(_SQLITE) and url != _SQLITE:
         url = f"{url.rstrip('/')}/tenants/{directory.name}"
     elif url and url not in (_SQLITE, "memory://"):
-        raise ConfigError(
-            detail="storage.url: tenants have a directory each on SQLite; on this store they "
-            "cannot be kept apart yet"
-        )
+        apart = find_tenant_url(url, directory.name)
+        if apart is None:
+            raise ConfigError(detail="storage.url: this kind of store does not keep tenants apart")
+        url = apart
     storage = settings.storage.model_copy(update={"state_dir": directory, "url": url})
     return settings.model_copy(update={"storage": storage, "workspace": workspace})
 
@@ -182,7 +182,7 @@ async def export_tenant(runtime: Runtime) -> AsyncGenerator[bytes, None]:
                 yield line
         cursor = page.next_cursor
         is_more = bool(cursor)
-    if runtime.memory.has_any:
+    if await runtime.memory.has_any():
         from holdfast.memory import export_memories  # noqa: PLC0415 - a room of its own
 
         yield _mark("memories", runtime.tenant)
@@ -194,9 +194,11 @@ def _mark(what: str, name: str) -> bytes:
     return msgspec.json.encode({"holdfast": "tenant-export", what: name}) + b"\n"
 
 
-async def delete_directory(runtime: Runtime, name: str) -> None:
-    """Remove the files of a tenant that was deleted."""
+async def delete_records(runtime: Runtime, name: str) -> None:
+    """Remove the records and the files of a tenant that was deleted."""
     control = runtime.control
+    if name != control.operator:
+        await erase_tenant(runtime.settings.storage.url, name)
     workspaces = [place / name for place in control.workspaces]
     for place in (control.find_directory(name), *workspaces):
         # Never the operator's own directory, whatever the name.
@@ -214,7 +216,7 @@ async def _end_runs(runtime: Runtime, session_id: str) -> None:
 
 __all__ = [
     "ErasedUser",
-    "delete_directory",
+    "delete_records",
     "erase_user",
     "export_tenant",
     "make_tenant_runtime",

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 from holdfast.dispatch import (
     DeadLetter,
@@ -16,15 +19,19 @@ from holdfast.dispatch import (
     WorkerStatus,
     open_dispatcher,
 )
-from holdfast.errors import StorageError
-from holdfast.journal import Condition, RowQuery
+from holdfast.errors import StorageError, UsageError
+from holdfast.journal import Condition, RowQuery, find_tenant_url
 from holdfast.observability import Logger
+from holdfast.policy import APPROVALS, Approval
+from holdfast.runtime.recovery import FIRST_TRY_S, LONGEST_PAUSE_S, OUTAGES
 from holdfast.sessions import RUNS, Run, list_unfinished
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
+    from holdfast.settings import Settings
 
 _log = Logger("holdfast.workers")
+_TENANT = "holdfast_tenant"
 _MOST = 10_000
 _LOOK_FOR_FORGOTTEN_S = 30.0
 
@@ -58,13 +65,19 @@ class WorkerService:
         name: str = "",
         most_failures: int = 5,
         grace_s: float | None = None,
+        queues: Sequence[str] = ("",),
+        has_triggers: bool = False,
     ) -> None:
-        """Go on with sessions until told to stop; what has not ended then goes on elsewhere."""
+        """Go on with sessions until told to stop; what has not ended then goes on elsewhere.
+
+        With `has_triggers` it fires triggers beside: each event and tick is taken by one process.
+        """
         runtime, dispatcher = self._runtime, await self._opened()
         settings = runtime.settings
         options = WorkerOptions(
             name=name or f"{socket.gethostname()}-{os.getpid()}",
             concurrency=concurrency,
+            queues=tuple(queues),
             lease_ttl_s=settings.sessions.lease_ttl_s,
             most_failures=most_failures,
             grace_s=settings.server.grace_s if grace_s is None else grace_s,
@@ -73,9 +86,13 @@ class WorkerService:
         beside = [asyncio.create_task(self._find_forgotten(dispatcher), name="find-forgotten")]
         if not dispatcher.has_store_wakeups:
             beside.append(asyncio.create_task(self._follow_inboxes(dispatcher), name="inboxes"))
+        if has_triggers:
+            beside.append(asyncio.create_task(runtime.triggers.run(stop), name="triggers"))
         _log.debug("worker.started", worker=options.name, concurrency=concurrency)
         try:
-            await dispatcher.work(self._go_on, options, stop)
+            await dispatcher.work(
+                partial(self._go_on, dispatcher, frozenset(queues)), options, stop
+            )
         finally:
             for task in beside:
                 task.cancel()
@@ -94,7 +111,7 @@ class WorkerService:
         if self._dispatcher is None:
             runtime = self._runtime
             self._dispatcher = open_dispatcher(
-                runtime.settings.storage.url, clock=runtime.journal.clock
+                find_wakeups_url(runtime.settings), clock=runtime.journal.clock
             )
         await self._dispatcher.open()
         return self._dispatcher
@@ -102,30 +119,82 @@ class WorkerService:
     def _leave(self) -> None:
         self._runtime.turns.is_leaving = True
 
-    async def _go_on(self, session_id: str) -> Progress:
+    async def _go_on(
+        self, dispatcher: Dispatcher, queues: frozenset[str], session_id: str
+    ) -> Progress:
         if session_id in self._active:
             return "later"
         self._active.add(session_id)
         try:
-            return await self._execute_all(session_id)
+            return await self._execute_all(dispatcher, queues, session_id)
         finally:
             self._active.discard(session_id)
 
-    async def _execute_all(self, session_id: str) -> Progress:
+    async def _execute_all(
+        self, dispatcher: Dispatcher, queues: frozenset[str], session_id: str
+    ) -> Progress:
         """Execute run after run of a session, while the next one is for any process."""
         runtime = self._runtime
+        settings = runtime.settings.workers
+        is_fresh = True
         while True:
             waiting = await list_unfinished(runtime.journal, session_id)
-            if not waiting or waiting[0].status == "parked":
+            if not waiting:
                 return "done"
             run = waiting[0]
+            if run.status == "parked":
+                if not await self._resume_due(dispatcher, run, is_fresh=is_fresh):
+                    return "done"
+                run = await runtime.turns.get(run.id)
             if not await self._is_free(run):
                 return "later"
+            queue = settings.find_queue(run.agent)
+            if queue not in queues:
+                # It is for others, who have the credentials and the policies for it.
+                await dispatcher.wake(session_id, queue=queue)
+                return "done"
+            limits = self._list_limits(run.agent)
+            if limits and not await dispatcher.claim(session_id, limits):
+                return "later"
+            is_fresh = False
             if not await runtime.recovery.go_on(run):
                 return "done"
             after = await runtime.turns.get(run.id)
             if not after.has_ended and after.status != "parked":
                 return "later"
+
+    def _list_limits(self, agent: str) -> dict[str, int]:
+        """Return how many may be executed at once of what a run is, by the settings."""
+        settings = self._runtime.settings.workers
+        found = {"": settings.most_runs, f"agent {agent}": settings.find_most(agent)}
+        return {kind: most for kind, most in found.items() if most is not None}
+
+    async def _resume_due(self, dispatcher: Dispatcher, run: Run, *, is_fresh: bool) -> bool:
+        """Say whether a parked run goes on now; else have the session woken when it is time.
+
+        What waits for a model, or an MCP server, is tried again after half of its age; what waits
+        for a person, when the time to answer is over: then it asks once more.
+        """
+        runtime, now = self._runtime, self._runtime.journal.clock.now()
+        if run.reason.startswith(OUTAGES):
+            if is_fresh:
+                return True
+            age = now - run.time_queued
+            delay = min(max(FIRST_TRY_S, age / 2), LONGEST_PAUSE_S)
+            await dispatcher.wake(run.session_id, delay_s=delay)
+            return False
+        where = (Condition("run_id", "=", run.id), Condition("status", "=", "open"))
+        query = RowQuery(projection=APPROVALS, session_id=run.session_id, where=where, limit=_MOST)
+        # Of a call that asked more than once, the last request counts.
+        asked = sorted((row.row for row in await runtime.journal.rows(query)), key=_get_time)
+        ends = {row.call_id: row.expires_at for row in asked}.values()
+        if not ends:
+            return False
+        if min(ends) <= now:
+            await runtime.turns.wake(run.id, cause="the time to answer is over")
+            return True
+        await dispatcher.wake(run.session_id, delay_s=min(ends) - now)
+        return False
 
     async def _is_free(self, run: Run) -> bool:
         """Say whether no living process has a run, or is about to execute it."""
@@ -141,7 +210,8 @@ class WorkerService:
         async with contextlib.aclosing(self._runtime.feed.follow_all()) as feed:
             async for event in feed:
                 if event.kind in ("run.queued", "run.woken") and event.decode().wakes_session:
-                    await dispatcher.wake(event.session_id)
+                    queue, priority = event.decode().wake_place
+                    await dispatcher.wake(event.session_id, queue=queue, priority=priority)
 
     async def _find_forgotten(self, dispatcher: Dispatcher) -> None:
         """Wake sessions whose process is gone and never left a wake-up, again and again."""
@@ -154,8 +224,28 @@ class WorkerService:
                     for keyed in await runtime.journal.rows(query):
                         run = keyed.row
                         if await self._is_free(run) and await runtime.recovery.can_go_on(run):
-                            await dispatcher.wake(run.session_id)
+                            queue = runtime.settings.workers.find_queue(run.agent)
+                            await dispatcher.wake(run.session_id, queue=queue)
             await asyncio.sleep(_LOOK_FOR_FORGOTTEN_S)
+
+
+def _get_time(row: Approval) -> float:
+    return row.time
+
+
+def find_wakeups_url(settings: Settings) -> str:
+    """Return the address of the wake-ups, those of the same tenant as the records."""
+    records, chosen = settings.storage.url, settings.storage.wakeups_url
+    if not chosen:
+        return records
+    if urlsplit(records).scheme != urlsplit(chosen).scheme:
+        raise UsageError(detail="storage.wakeups_url names another kind of store than storage.url.")
+    tenants = [dict(parse_qsl(urlsplit(url).query)).get(_TENANT) for url in (records, chosen)]
+    if tenants[0] == tenants[1]:
+        return chosen
+    if tenants[0] is None or tenants[1] is not None:
+        raise UsageError(detail="storage.wakeups_url names another tenant than storage.url.")
+    return find_tenant_url(chosen, tenants[0]) or chosen
 
 
 __all__ = ["WorkerService"]

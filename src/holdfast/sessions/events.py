@@ -197,6 +197,11 @@ class RunQueued(Payload, frozen=True, kw_only=True):
         """Whether it is for any process."""
         return not self.owner
 
+    @property
+    def wake_place(self) -> tuple[str, int]:
+        """The queue and the priority that it was queued with."""
+        return str(self.options.get("queue", "")), int(self.options.get("priority", 0))
+
     def redacted(self) -> RunQueued:
         """Keep who and when; drop message and options."""
         return msgspec.structs.replace(self, message=None, options={})

@@ -20,6 +20,7 @@ from holdfast.settings.records import (
     SessionSettings,
     StateSettings,
     StorageSettings,
+    WorkerSettings,
 )
 from holdfast.settings.section import SettingsSection, name_variable
 from holdfast.settings.service import (
@@ -38,6 +39,7 @@ from holdfast.settings.work import (
     NetworkSettings,
     OrchestrationSettings,
     PolicySettings,
+    PromotionSettings,
     SecretSettings,
     ToolSettings,
 )
@@ -82,12 +84,14 @@ class Settings(SettingsSection):
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
+    workers: WorkerSettings = Field(default_factory=WorkerSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     orchestration: OrchestrationSettings = Field(default_factory=OrchestrationSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     policies: PolicySettings
     tools: ToolSettings
+    promotion: PromotionSettings = Field(default_factory=PromotionSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp_endpoints: McpEndpoints = Field(
         default_factory=dict,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from holdfast.settings.section import SettingsSection, name_variable
 from holdfast.settings.values import (
@@ -12,6 +13,7 @@ from holdfast.settings.values import (
     Directory,
     Duration,
     Line,
+    Lines,
     OptionalCount,
     OptionalDuration,
     StoreUrl,
@@ -63,6 +65,12 @@ class StorageSettings(SettingsSection):
         "`postgres`), `memory://` to keep nothing, or a scheme that an installed package adds; "
         "without it, SQLite in `state_dir`. A project's file cannot set it.",
     )
+    wakeups_url: StoreUrl = Field(
+        default="",
+        description="Address by which workers take sessions from Postgres, where it is not "
+        "`url`: one that goes around a pooler, or of a role that sees no records "
+        "(`holdfast storage grant --wakeups`). A project's file cannot set it.",
+    )
     durability: Durability = Field(
         default="process",
         description="What a finished step survives: `process` the death of the process, "
@@ -77,9 +85,10 @@ class ArtifactSettings(SettingsSection):
     url: StoreUrl = Field(
         default="",
         description="Address of the place: `file:///DIRECTORY`, `sqlite:///DIRECTORY` (the file "
-        "`artifacts.db`), `memory://`, or a bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, "
-        "`az://CONTAINER/PREFIX` (extra `s3`). Without it, `artifacts` in the state directory. A "
-        "project's file cannot set it.",
+        "`artifacts.db`), `postgresql://USER@HOST/DATABASE` (extra `postgres`), `memory://`, or a "
+        "bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` (extra "
+        "`s3`). Without it, the database of `storage.url` where that names Postgres, else "
+        "`artifacts` in the state directory. A project's file cannot set it.",
     )
     endpoint_url: Url | None = Field(
         default=None,
@@ -119,6 +128,51 @@ class SessionSettings(SettingsSection):
     on_busy: OnBusy = Field(
         default="queue", description="What a turn does when the session is busy."
     )
+
+
+_PAIR = re.compile(r"[^=]{1,100}=[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_COUNTED = re.compile(r"[^=]{1,100}=[1-9][0-9]{0,5}")
+
+
+def _check_counts(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _COUNTED.fullmatch(value):
+            raise ValueError("each is AGENT=NUMBER, such as build=4")
+    return values
+
+
+def _check_pairs(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _PAIR.fullmatch(value):
+            raise ValueError("each is AGENT=WORD, such as reviewer=review")
+    return values
+
+
+class WorkerSettings(SettingsSection):
+    """How runs that any process may take are shared among workers; the same for all of them."""
+
+    queues: Annotated[Lines, AfterValidator(_check_pairs)] = Field(
+        default=(),
+        description="Which agents only workers of a queue execute, such as `reviewer=review` "
+        "(`holdfast worker --queues review`): a service of its own, with its own credentials "
+        "and policies.",
+    )
+    most_per_agent: Annotated[Lines, AfterValidator(_check_counts)] = Field(
+        default=(),
+        description="How many runs of an agent all workers execute at once, such as `build=4`.",
+    )
+    most_runs: OptionalCount = Field(
+        default=None, description="How many sessions all workers go on with at once."
+    )
+
+    def find_queue(self, agent: str) -> str:
+        """Return the queue whose workers alone execute an agent; empty for all others."""
+        return dict(one.split("=", 1) for one in self.queues).get(agent, "")
+
+    def find_most(self, agent: str) -> int | None:
+        """Return how many runs of an agent may be executed at once; `None` is without limit."""
+        found = dict(one.split("=", 1) for one in self.most_per_agent).get(agent)
+        return None if found is None else int(found)
 
 
 class StateSettings(SettingsSection):

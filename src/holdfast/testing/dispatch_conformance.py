@@ -233,3 +233,80 @@ class DispatcherConformance:
                 assert status.time_started <= status.time_seen + 1
                 handler.may_go_on.set()
             assert await dispatcher.list_workers() == []
+
+    async def test_what_is_urgent_goes_first_and_what_waits_long_goes_before_it(self) -> None:
+        """What is urgent goes first, and what waits long goes before it."""
+        async with self.opened() as dispatcher:
+            handler = WatchedHandler()
+            handler.may_go_on.clear()
+            options = WorkerOptions(name="one", concurrency=1, ageing_s=10, grace_s=5)
+            async with self.run_worker(dispatcher, handler, options):
+                await dispatcher.wake("ses_first")
+                await handler.wait_until(lambda taken: taken == ["ses_first"])
+                await dispatcher.wake("ses_plain")
+                await dispatcher.wake("ses_urgent", priority=50)
+                await dispatcher.wake("ses_last", priority=-50)
+                handler.may_go_on.set()
+                await handler.wait_until(lambda taken: len(taken) == 4)
+            assert handler.taken == ["ses_first", "ses_urgent", "ses_plain", "ses_last"]
+            handler.may_go_on.clear()
+            options = WorkerOptions(name="one", concurrency=1, ageing_s=0.1, grace_s=5)
+            async with self.run_worker(dispatcher, handler, options):
+                await dispatcher.wake("ses_holding")
+                await handler.wait_until(lambda taken: len(taken) == 5)
+                await dispatcher.wake("ses_patient", priority=-2)
+                # Only its age brings it before what comes later and is more urgent.
+                await asyncio.sleep(1.2)
+                await dispatcher.wake("ses_eager", priority=1)
+                handler.may_go_on.set()
+                await handler.wait_until(lambda taken: len(taken) == 7)
+            assert handler.taken[-2:] == ["ses_patient", "ses_eager"]
+
+    async def test_a_queue_is_served_by_its_own_workers_alone(self) -> None:
+        """A queue is served by its own workers alone."""
+        async with self.opened() as dispatcher:
+            plain, bound = WatchedHandler(), WatchedHandler()
+            review = WorkerOptions(name="two", queues=("review",), grace_s=5)
+            async with self.run_worker(dispatcher, plain):
+                await dispatcher.wake("ses_a", queue="review")
+                await dispatcher.wake("ses_b")
+                await plain.wait_until(lambda taken: taken == ["ses_b"])
+                async with self.run_worker(dispatcher, bound, review):
+                    await bound.wait_until(lambda taken: taken == ["ses_a"])
+                    queues = {one.queues for one in await dispatcher.list_workers()}
+                    assert queues <= {("",), ("review",)}
+            assert (plain.taken, bound.taken) == (["ses_b"], ["ses_a"])
+
+    async def test_not_more_of_a_kind_than_allowed_are_claimed(self) -> None:
+        """Not more of a kind than allowed are claimed, by whichever worker."""
+        async with self.opened() as dispatcher:
+            claimed: set[str] = set()
+            most = 0
+            ended: list[str] = []
+            is_done = asyncio.Event()
+
+            async def handle(session_id: str) -> Progress:
+                nonlocal most
+                if not await dispatcher.claim(session_id, {"agent a": 2, "": 3}):
+                    return "later"
+                claimed.add(session_id)
+                most = max(most, len(claimed))
+                await asyncio.sleep(0)
+                claimed.discard(session_id)
+                ended.append(session_id)
+                if len(ended) == 12:
+                    is_done.set()
+                return "done"
+
+            options = WorkerOptions(name="one", concurrency=6, look_again_s=0.01, grace_s=5)
+            other = WorkerOptions(name="two", concurrency=6, look_again_s=0.01, grace_s=5)
+            async with (
+                self.run_worker(dispatcher, handle, options),
+                self.run_worker(dispatcher, handle, other),
+            ):
+                for number in range(12):
+                    await dispatcher.wake(f"ses_{number}")
+                async with asyncio.timeout(PATIENCE_S):
+                    await is_done.wait()
+            assert 1 <= most <= 2
+            assert sorted(ended) == sorted(f"ses_{number}" for number in range(12))

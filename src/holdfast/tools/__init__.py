@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
+    from holdfast.tools.git_commands import make_git_environment as make_git_environment
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
@@ -99,6 +100,15 @@ if TYPE_CHECKING:
     from holdfast.tools.manager import CallLimits as CallLimits
     from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
     from holdfast.tools.manager import spend_freely as spend_freely
+    from holdfast.tools.peer import LogLevel as LogLevel
+    from holdfast.tools.peer import Peer as Peer
+    from holdfast.tools.peer import PeerAbility as PeerAbility
+    from holdfast.tools.peer import PeerRequest as PeerRequest
+    from holdfast.tools.peer import ask_folders as ask_folders
+    from holdfast.tools.peer import ask_form as ask_form
+    from holdfast.tools.peer import ask_model as ask_model
+    from holdfast.tools.peer import attach_peer as attach_peer
+    from holdfast.tools.peer import find_peer as find_peer
     from holdfast.tools.recording import Recorder as Recorder
     from holdfast.tools.registry import ToolRegistry as ToolRegistry
     from holdfast.tools.result import NestedCallWaits as NestedCallWaits
@@ -187,6 +197,7 @@ else:
             "export": "describe",
             "file_walk": "FileWalk",
             "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
+            "git_commands": "make_git_environment",
             "hooked": "ToolHooks",
             "labels": "find_new_labels find_result_labels keep_labels list_missing_labels "
             "ContextLabels Label read_kept_labels sort_labels",
@@ -196,6 +207,10 @@ else:
             "manager": "CallLimits ToolExecutionManager spend_freely",
             "recording": "Recorder",
             "registry": "ToolRegistry",
+            "peer": """
+                LogLevel Peer PeerAbility PeerRequest ask_folders ask_form ask_model find_peer
+                attach_peer
+            """,
             "result": "NestedCallWaits Outcome Parked ToolResult",
             "host_rates": "HostRates",
             "safe_http": "Lookup SafeHttpClient look_up_host",

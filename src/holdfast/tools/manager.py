@@ -443,7 +443,7 @@ class ToolExecutionManager:
 
     def _check_lease(self, error: HoldfastError) -> None:
         """Let a call that was stopped by the loss of the session have no result."""
-        if isinstance(error, LeaseLost) and not self._context.is_still_mine():
+        if isinstance(error, LeaseLost) and not self._context.still_mine():
             raise NotRecorded(error) from error
 
     async def _check_machine(self, call: Call, tool: Tool, error: HoldfastError) -> None:

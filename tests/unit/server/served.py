@@ -65,14 +65,16 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         if name in more
     }
     base_dir.mkdir(exist_ok=True)
+    given = more.pop("settings", {})
     overrides = {
         "storage.state_dir": str(base_dir),
         "workspace": str(base_dir),
         "server.port": 0,
         "server.grace_s": 2.0,
         **{f"server.{name}": value for name, value in more.items()},
+        **given,
     }
-    app = create_app(load_settings(overrides=overrides).settings, **app_options)
+    app = create_app(load_settings(overrides=overrides), **app_options)
     server = make_server(app)
     task = asyncio.create_task(server._serve())
     async with asyncio.timeout(20):

@@ -9,6 +9,7 @@ class LoopNamespace(Surface[Mode]):
     """The autonomous loop."""
 
     run = loops.run
+    submit = loops.submit
     stream = loops.stream
     state = loops.state
     report = loops.report

@@ -13,6 +13,9 @@ class StorageNamespace(Surface[Mode]):
     mend = storage.mend
     status = storage.status
     migrate = storage.migrate
+    grant = storage.grant
+    copy = storage.copy
+    backup = storage.backup
     stats = storage.stats
     export_layout = storage.export_layout
     journal = storage.journal

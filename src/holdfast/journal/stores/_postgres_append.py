@@ -147,12 +147,17 @@ _BLOBS = """, kept AS (
 # A job that waits is locked, not left alone: a worker that took it before this commits would not
 # see what it is for. One that was taken already makes room for another.
 _WAKES = """, woken AS (
-    INSERT INTO holdfast_jobs.procrastinate_jobs (queue_name, task_name, queueing_lock, args)
-    SELECT 'holdfast/' || n.tenant, 'holdfast.wake', 'holdfast/' || n.tenant || '/' || i.session_id,
-        jsonb_build_object('session', i.session_id, 'failures', 0)
-    FROM unnest(%b::integer[], %b::text[]) AS i(request, session_id)
-    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id
-    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET scheduled_at = NULL
+    INSERT INTO holdfast_jobs.procrastinate_jobs AS j
+        (queue_name, task_name, queueing_lock, args, priority)
+    SELECT 'holdfast/' || n.tenant || i.queue, 'holdfast.wake',
+        'holdfast/' || n.tenant || i.queue || '/' || i.session_id,
+        jsonb_build_object('session', i.session_id, 'failures', 0,
+            'since', extract(epoch FROM clock_timestamp())), i.priority
+    FROM unnest(%b::integer[], %b::text[], %b::text[], %b::integer[])
+        AS i(request, session_id, queue, priority)
+    JOIN accepted o USING (request) CROSS JOIN numbers n ORDER BY i.session_id, i.queue
+    ON CONFLICT (queueing_lock) WHERE status = 'todo'
+        DO UPDATE SET scheduled_at = NULL, priority = greatest(j.priority, excluded.priority)
 )"""
 
 
@@ -183,10 +188,14 @@ class PendingAppend(msgspec.Struct):
     lost: list[list[Event]] = msgspec.field(default_factory=list)
     """What was sent on connections that broke: one of these may be stored, or still become so."""
 
-    @property
-    def wakes_session(self) -> bool:
-        """Whether a worker has to look after the session once this is stored."""
-        return any(draft.value.wakes_session for draft in self.request.drafts)
+    def list_wakes(self) -> dict[str, int]:
+        """Return the queues whose workers have to look after the session, with priorities."""
+        found: dict[str, int] = {}
+        for draft in self.request.drafts:
+            if draft.value.wakes_session:
+                queue, priority = draft.value.wake_place
+                found[queue] = max(priority, found.get(queue, priority))
+        return found
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller, if it still waits, that nothing of it was stored."""
@@ -423,21 +432,25 @@ class PostgresAppender:
         if error is None and request.held is not None:
             error = self._find_overtaken(request.held)
         if error is not None:
-            for name in _list_sessions(request):
-                self._chains.pop(name, None)
             is_remembered = chain.stream is not None or request.held is not None
-            if work.tries == 0 and is_remembered:
-                # Perhaps the memory is wrong, and not the caller: once more with a fresh look.
-                work.tries = 1
-                self._waiting.insert(0, work)
-            else:
-                work.fail(error)
+            self._refuse(work, error, is_remembered=is_remembered)
             return False
         work.chain = chain
         epoch = chain.epoch + (request.acquire is not None)
         end = KnownEnd(chain.stream, epoch=epoch, session_seq=chain.session_seq, hash=chain.hash)
         work.events = chain_events(request.drafts, session_id, end, 0)
         return True
+
+    def _refuse(self, work: PendingAppend, error: Exception, *, is_remembered: bool) -> None:
+        """Tell the caller of an append why it cannot be; look anew first if that was remembered."""
+        for name in _list_sessions(work.request):
+            self._chains.pop(name, None)
+        if work.tries == 0 and is_remembered:
+            # Perhaps the memory is wrong, and not the caller: once more with a fresh look.
+            work.tries = 1
+            self._waiting.insert(0, work)
+        else:
+            work.fail(error)
 
     def _find_overtaken(self, held: HeldSession) -> LeaseLost | None:
         known = self._chains.get(held.session_id)
@@ -474,12 +487,15 @@ class PostgresAppender:
             by_stream[row[1]].rows[row[0], row[2].decode()] = found
 
     def _fold(self, work: PendingAppend) -> bool:
-        """PendingAppend out the rows; a projection that refuses ends this append alone."""
+        """Work out the rows; a projection that refuses ends this append alone.
+
+        As with chains, that is only said of rows that were just read.
+        """
         assert work.chain is not None
         try:
             work.changes = self._tables.fold(_list_facts(work), work.chain.rows)
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            work.fail(error)
+            self._refuse(work, error, is_remembered=work.chain.stream is not None)
             return False
         return True
 
@@ -542,9 +558,13 @@ class PostgresAppender:
             # The same content twice in one statement would meet itself.
             more.append(_BLOBS.replace("SELECT n.", "SELECT DISTINCT ON (i.digest) n.", 1))
             values += blobs
-        if woken := [number for number, work in enumerate(group) if work.wakes_session]:
+        if woken := [
+            (number, work.request.session_id, queue and f"/{queue}", priority)
+            for number, work in enumerate(group)
+            for queue, priority in work.list_wakes().items()
+        ]:
             more.append(_WAKES)
-            values += [woken, [group[number].request.session_id for number in woken]]
+            values += [list(column) for column in zip(*woken, strict=True)]
         for name in sorted(changes):
             table = self._tables.tables[name]
             kept = [one for one in changes[name] if one[2] is not None]

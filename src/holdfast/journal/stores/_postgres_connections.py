@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, LiteralString, Protocol, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
@@ -31,8 +32,10 @@ from holdfast.errors import (
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
 DEFAULT_TENANT = "default"
-_OWN = {"holdfast_tenant", "holdfast_readers"}
+_OWN = {"holdfast_tenant", "holdfast_readers", "holdfast_pooler"}
 _MOST_READERS = 4
+# As a directory, a queue and a setting of a transaction take it.
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 # A server whose machine is gone answers nothing at all: that is noticed within ten seconds.
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,
@@ -57,6 +60,19 @@ class PostgresTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The address without what is secret in it."""
     tenant: str
     readers: int = _MOST_READERS
+    is_pooled: bool = False
+    """A pooler in transaction mode lies between: nothing may be left on a connection."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the address names a tenant, beside which the database may hold others."""
+        return self.tenant != DEFAULT_TENANT
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every connection of psycopg is opened with."""
+        # A statement that a connection has prepared is unknown on the next one of the pooler.
+        return {"prepare_threshold": None if self.is_pooled else 5}
 
 
 def parse_postgres_target(address: SplitResult) -> PostgresTarget:
@@ -77,8 +93,13 @@ def parse_postgres_target(address: SplitResult) -> PostgresTarget:
         ) from None
     tenant = own.get("holdfast_tenant", DEFAULT_TENANT)
     readers = own.get("holdfast_readers", str(_MOST_READERS))
-    if not tenant or "\0" in tenant or len(tenant) > 200:
-        raise UsageError(detail="holdfast_tenant names a tenant in at most 200 characters.")
+    pooler = own.get("holdfast_pooler", "no")
+    if not _TENANT.fullmatch(tenant):
+        raise UsageError(
+            detail="holdfast_tenant names a tenant in at most 64 letters, digits, `.`, `_`, `-`."
+        )
+    if pooler not in ("yes", "no"):
+        raise UsageError(detail="holdfast_pooler is yes or no.")
     if not readers.isdecimal() or not 1 <= int(readers) <= 100:
         raise UsageError(detail="holdfast_readers is a number from 1 to 100.")
     host, name = known.get("host") or "localhost", known.get("dbname") or ""
@@ -89,6 +110,7 @@ def parse_postgres_target(address: SplitResult) -> PostgresTarget:
         shown=f"postgresql://{host}{port}/{name}",
         tenant=tenant,
         readers=int(readers),
+        is_pooled=pooler == "yes",
     )
 
 
@@ -154,7 +176,7 @@ class Connections:
         """Be ready to read; connections are made when they are needed."""
         pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
             self.target.conninfo,
-            kwargs={"autocommit": True},
+            kwargs={"autocommit": True, **self.target.options},
             min_size=0,
             max_size=self.target.readers,
             timeout=_RECONNECT_S,
@@ -185,7 +207,9 @@ class Connections:
         deadline, pause = loop.time() + _RECONNECT_S, 0.05
         while True:
             try:
-                return await psycopg.AsyncConnection.connect(self.target.conninfo, autocommit=True)
+                return await psycopg.AsyncConnection.connect(
+                    self.target.conninfo, autocommit=True, **self.target.options
+                )
             except psycopg.Error as error:
                 # What is wrong with a name or a password does not mend itself.
                 is_refusal = any(text in str(error) for text in _REFUSALS)
@@ -242,6 +266,7 @@ class Connections:
         try:
             async with connection, connection.transaction():
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+                await connection.execute(_IN_TENANT, (self.target.tenant,))
                 yield connection
         except psycopg.Error as error:
             raise translate(error, self.target.shown) from error

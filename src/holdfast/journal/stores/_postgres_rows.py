@@ -85,6 +85,9 @@ class Table:
         statements = [
             f"CREATE TABLE {self.name} (tenant text NOT NULL, stream bigint NOT NULL, "
             f"key bytea NOT NULL, data bytea NOT NULL{columns}, PRIMARY KEY (stream, key))",
+            f"ALTER TABLE {self.name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+            f"CREATE POLICY tenants ON {self.name} "
+            "USING (tenant = current_setting('holdfast.tenant', true))",
         ]
         for named in self.projection.indexes:
             listed = ", ".join("stream" if name == "session" else f"c_{name}" for name in named)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import psycopg
 
+from holdfast.errors import StorageError
 from holdfast.journal.envelope import Event
 from holdfast.journal.store import BLOB_THRESHOLD
 from holdfast.journal.stores._postgres_append import BLOB, INLINE, REDACTED
@@ -51,8 +53,10 @@ def read_event(row: Sequence[Any]) -> Event:
     )
 
 
-async def insert_restored(connection: Connection, tenant: str, events: Sequence[Event]) -> int:
-    """Store a whole session under new numbers; returns its short number."""
+async def insert_restored(
+    connection: Connection, tenant: str, events: Sequence[Event], *, keeps_numbers: bool
+) -> int:
+    """Store a whole session, under new numbers unless it keeps its own; returns its short one."""
     last = events[-1]
     cursor = await connection.execute(
         "INSERT INTO holdfast.streams (tenant, session_id, session_seq, hash, epoch) "
@@ -67,14 +71,16 @@ async def insert_restored(connection: Connection, tenant: str, events: Sequence[
     )
     found = await cursor.fetchone()
     assert found is not None
+    counting = "greatest(c.last, excluded.last)" if keeps_numbers else "c.last + excluded.last"
     cursor = await connection.execute(
         "INSERT INTO holdfast.counters AS c (tenant, last) VALUES (%s, %s) "
-        "ON CONFLICT (tenant) DO UPDATE SET last = c.last + excluded.last RETURNING last",
-        (tenant, len(events)),
+        f"ON CONFLICT (tenant) DO UPDATE SET last = {counting} RETURNING last",
+        (tenant, last.seq if keeps_numbers else len(events)),
     )
     numbered = await cursor.fetchone()
     assert numbered is not None
     first = numbered[0] - len(events) + 1
+    seqs = [event.seq if keeps_numbers else first + at for at, event in enumerate(events)]
     async with connection.cursor() as inserting:
         large = [e for e in events if len(e.payload) > BLOB_THRESHOLD and not e.is_redacted]
         await inserting.executemany(
@@ -84,7 +90,7 @@ async def insert_restored(connection: Connection, tenant: str, events: Sequence[
         )
         await inserting.executemany(
             _INSERT,
-            [_list_row(tenant, found[0], e, first + number) for number, e in enumerate(events)],
+            [_list_row(tenant, found[0], e, seq) for e, seq in zip(events, seqs, strict=True)],
         )
     return int(found[0])
 
@@ -176,21 +182,49 @@ async def rebuild_tenant(
     return total
 
 
+async def erase_tenant(connection: Connection, tenant: str) -> None:
+    """Remove all that is kept of a tenant, its wake-ups too, in the transaction that is open."""
+    found = await connection.execute(
+        "SELECT c.oid::regclass::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant' "
+        "WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' "
+        "AND NOT a.attisdropped"
+    )
+    for (name,) in await found.fetchall():
+        await connection.execute(f"DELETE FROM {name} WHERE tenant = %s", (tenant,))
+    await connection.execute(
+        "DELETE FROM holdfast_jobs.procrastinate_jobs WHERE split_part(queue_name, '/', 2) = %s",
+        (tenant,),
+    )
+
+
 async def read_table_versions(connection: Connection) -> dict[str, int]:
     """Return which projection tables there are, and in which version."""
     cursor = await connection.execute("SELECT name, version FROM holdfast.projections")
     return dict(msgspec.convert(await cursor.fetchall(), list[tuple[str, int]]))
 
 
-async def prepare_tables(connection: Connection, tables: PostgresTables) -> None:
+async def prepare_tables(connection: Connection, tables: PostgresTables, where: str) -> None:
     """Build tables that are missing or older than their declarations, for all tenants.
 
     Raises:
         SchemaTooNew: a newer Holdfast built a table; it is left alone.
+        StorageError: this role may not build them.
     """
     # A look first: a store that is up to date opens also while another process writes.
     if not tables.check_versions(await read_table_versions(connection)):
         return
+    try:
+        await _build_tables(connection, tables)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageError(
+            path=where,
+            detail="its tables have to be made or changed, and this role may not: "
+            "`holdfast storage migrate` with the address of its owner does it",
+        ) from error
+
+
+async def _build_tables(connection: Connection, tables: PostgresTables) -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         found = await read_table_versions(connection)
@@ -213,7 +247,10 @@ async def prepare_tables(connection: Connection, tables: PostgresTables) -> None
 
 
 async def _fill(connection: Connection, tables: PostgresTables) -> None:
+    # The owner may see for once which tenants there are; no other process does before the commit.
+    await connection.execute("ALTER TABLE holdfast.counters NO FORCE ROW LEVEL SECURITY")
     cursor = await connection.execute("SELECT tenant FROM holdfast.counters")
+    await connection.execute("ALTER TABLE holdfast.counters FORCE ROW LEVEL SECURITY")
     for (tenant,) in await cursor.fetchall():
         await connection.execute("SELECT set_config('holdfast.tenant', %s, true)", (tenant,))
         await rebuild_tenant(connection, tables, tenant)

@@ -118,7 +118,7 @@ class MemoryStore:
         self._wakeups.notify()
         return tuple(events)
 
-    async def restore(self, events: Sequence[Event]) -> None:
+    async def restore(self, events: Sequence[Event], *, keeps_numbers: bool = False) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
         session_id = check_restored(events)
         if session_id in self._streams:
@@ -126,12 +126,12 @@ class MemoryStore:
         stream = _Stream()
         stream.epoch = max(event.epoch for event in events)
         stream.events = [
-            msgspec.structs.replace(event, seq=self._seq + number)
+            event if keeps_numbers else msgspec.structs.replace(event, seq=self._seq + number)
             for number, event in enumerate(events, 1)
         ]
         self._rows.update(self._fold(self._decode(stream.events)))
         self._streams[session_id] = stream
-        self._seq += len(events)
+        self._seq = max(self._seq, stream.events[-1].seq)
         self._wakeups.notify()
 
     async def read(

@@ -14,7 +14,7 @@ import hashlib
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
 
 import msgspec
 import psycopg
@@ -34,6 +34,7 @@ from holdfast.journal.stores._postgres_connections import (
 )
 from holdfast.journal.stores._postgres_examination import examine
 from holdfast.journal.stores._postgres_feed import FeedWatch
+from holdfast.journal.stores._postgres_roles import grant_role, require_held_role
 from holdfast.journal.stores._postgres_rows import PostgresTables
 from holdfast.journal.stores._postgres_schema import (
     list_migrations,
@@ -43,6 +44,7 @@ from holdfast.journal.stores._postgres_schema import (
 )
 from holdfast.journal.stores._postgres_tables import (
     EVENTS,
+    erase_tenant,
     fold_session,
     insert_restored,
     prepare_tables,
@@ -50,11 +52,12 @@ from holdfast.journal.stores._postgres_tables import (
     read_table_versions,
     rebuild_tenant,
 )
-from holdfast.journal.stores.registry import SchemaStatus, StoreKind, StoreOptions
+from holdfast.journal.stores.registry import RoleKind, SchemaStatus, StoreKind, StoreOptions
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _LARGEST_INT = 2**63 - 1
 _CHUNK = 500
+_TENANT = "holdfast_tenant"
 _HEADS = """
 SELECT session_id, session_seq, hash, epoch, owner,
        owner <> '' AND lease_until > holdfast.lease_clock(), unproved_epoch
@@ -141,7 +144,9 @@ class PostgresStore:
             connection = await self._connections.connect()
             async with connection:
                 await require_schema(connection, self.target.shown)
-                await prepare_tables(connection, self._tables)
+                await prepare_tables(connection, self._tables, self.target.shown)
+                if self.target.is_shared:
+                    await require_held_role(connection, self.target.shown)
         except psycopg.Error as error:
             await self._connections.close()
             raise translate(error, self.target.shown) from error
@@ -167,12 +172,14 @@ class PostgresStore:
         self._watch.note(events[-1].seq)
         return events
 
-    async def restore(self, events: Sequence[Event]) -> None:
+    async def restore(self, events: Sequence[Event], *, keeps_numbers: bool = False) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
         session_id = check_restored(events)
         async with self._connections.begin_transaction() as connection:
             try:
-                stream = await insert_restored(connection, self.target.tenant, events)
+                stream = await insert_restored(
+                    connection, self.target.tenant, events, keeps_numbers=keeps_numbers
+                )
             except psycopg.errors.UniqueViolation as error:
                 raise AlreadyExists(kind="session", value=session_id) from error
             await fold_session(connection, self._tables, self.target.tenant, stream)
@@ -291,7 +298,9 @@ class PostgresStore:
         if self._renewing is None or self._renewing.closed:
             # Who cannot be reached within a third of the lease is tried anew.
             self._renewing = psycopg.Connection.connect(
-                self.target.conninfo, connect_timeout=max(2, int(values["ttl"] / 3))
+                self.target.conninfo,
+                connect_timeout=max(2, int(values["ttl"] / 3)),
+                **self.target.options,
             )
         with self._renewing.transaction():
             self._renewing.execute(
@@ -469,7 +478,7 @@ async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) ->
             applied = [] if is_dry else await migrate(connection, target.shown)
             version, _ = await read_version(connection)
             if not is_dry:
-                await prepare_tables(connection, tables)
+                await prepare_tables(connection, tables, target.shown)
             found = await read_table_versions(connection) if version else {}
             tables.check_versions(found)
             old = [one for one in tables.projections if found.get(one.name) != one.version]
@@ -485,5 +494,40 @@ async def _migrate(address: SplitResult, options: StoreOptions, is_dry: bool) ->
     )
 
 
-KIND = StoreKind(open=_open, migrate=_migrate)
+async def _grant(address: SplitResult, role: str, kind: RoleKind) -> None:
+    target = parse_postgres_target(address)
+    try:
+        async with await psycopg.AsyncConnection.connect(
+            target.conninfo, autocommit=True
+        ) as connection:
+            await grant_role(connection, role, kind)
+    except psycopg.Error as error:
+        raise translate(error, target.shown) from error
+
+
+def _find_tenant_url(address: SplitResult, tenant: str) -> str:
+    target = parse_postgres_target(address)
+    if tenant == target.tenant:
+        raise UsageError(
+            detail=f"The tenant {tenant!r} is the one that storage.url itself names: its records "
+            "are the operator's."
+        )
+    rest = [(k, v) for k, v in parse_qsl(address.query, keep_blank_values=True) if k != _TENANT]
+    return urlunsplit(address._replace(query=urlencode([*rest, (_TENANT, tenant)])))
+
+
+async def _erase(address: SplitResult) -> None:
+    target = parse_postgres_target(address)
+    connections = Connections(target)
+    await connections.open()
+    try:
+        async with connections.begin_transaction() as connection:
+            await erase_tenant(connection, target.tenant)
+    finally:
+        await connections.close()
+
+
+KIND = StoreKind(
+    open=_open, migrate=_migrate, grant=_grant, tenant_url=_find_tenant_url, erase_tenant=_erase
+)
 """`postgresql://USER@HOST/DATABASE`: many machines, one log."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
@@ -92,6 +92,11 @@ class AddressRegistry(Generic[Kind]):
         return found, address
 
 
+RoleKind: TypeAlias = Literal["records", "wakeups"]
+"""What a role of a database is for: everything that a process keeps, or only what a worker takes
+sessions from."""
+
+
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a store is opened with besides its address."""
 
@@ -130,6 +135,15 @@ class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     migrate: Callable[[SplitResult, StoreOptions, bool], Awaitable[SchemaStatus]] | None = None
     """Says which schema it has, and brings it up to date if asked to; for kinds that many processes
     share, which are not changed by the first one that opens them."""
+    grant: Callable[[SplitResult, str, RoleKind], Awaitable[None]] | None = None
+    """Lets a role of the database do what a kind of process needs."""
+    tenant_url: Callable[[SplitResult, str], str] | None = None
+    """Returns the address of a tenant's records in the same database, for stores that keep tenants
+    apart themselves."""
+    backup: Callable[[Path, Path, Callable[[int, int], None]], None] | None = None
+    """Copies a database file while it is in use, as it is at one moment; for a thread."""
+    erase_tenant: Callable[[SplitResult], Awaitable[None]] | None = None
+    """Removes all that is kept of the tenant that an address names."""
 
 
 _KINDS = AddressRegistry(
@@ -189,6 +203,65 @@ async def migrate_store(
         )
     options = StoreOptions(base_dir=base_dir, projections=tuple(projections))
     return await kind.migrate(address, options, is_dry)
+
+
+async def grant_role(url: str, role: str, kind: RoleKind) -> None:
+    """Let a role of the database at an address do what a kind of process needs.
+
+    Raises:
+        NotFound: there is no such role.
+        UsageError: this kind of store has no roles, or nothing would keep this one within bounds.
+    """
+    found, address = _KINDS.find(url or _DEFAULT)
+    if found.grant is None:
+        raise UsageError(
+            detail=f"A store at {address.scheme}:// has no roles; only a database server has."
+        )
+    await found.grant(address, role, kind)
+
+
+def find_tenant_url(url: str, tenant: str) -> str | None:
+    """Return the address of a tenant's records; `None` if the store does not know tenants.
+
+    Raises:
+        UsageError: the address itself names this tenant.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.tenant_url is None else kind.tenant_url(address, tenant)
+
+
+def backup_files(
+    url: str, source: Path, target: Path, progress: Callable[[int, int], None]
+) -> list[Path]:
+    """Copy every database file below a directory while it is in use; for a thread.
+
+    Raises:
+        UsageError: this kind of store keeps no files.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.backup is None:
+        raise UsageError(
+            detail=f"A store at {address.scheme}:// is backed up with its own tools; for Postgres "
+            "these are pg_dump and pg_basebackup."
+        )
+    found = []
+    for file in sorted(source.rglob("*.db")):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        kind.backup(file, place, progress)
+        found.append(place)
+    return found
+
+
+async def erase_tenant(url: str, tenant: str) -> None:
+    """Remove all records of a tenant from a store that keeps tenants apart; none else is touched.
+
+    Raises:
+        UsageError: the address itself names this tenant.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.erase_tenant is not None and kind.tenant_url is not None:
+        await kind.erase_tenant(urlsplit(kind.tenant_url(address, tenant)))
 
 
 def open_chains(url: str, *, base_dir: Path) -> Chains | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, quote
 
 import msgspec
 
@@ -53,6 +54,8 @@ from holdfast.journal.stores._wakeups import Wakeups
 from holdfast.journal.stores.registry import StoreKind, StoreOptions, resolve_directory
 
 T = TypeVar("T")
+_BACKUP_PAGES = 4_096
+"""At a time; in between, writers go on."""
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _FILE = "journal.db"
@@ -158,9 +161,9 @@ class SqliteStore:
             self._wakeups.notify()
         return events
 
-    async def restore(self, events: Sequence[Event]) -> None:
+    async def restore(self, events: Sequence[Event], *, keeps_numbers: bool = False) -> None:
         """Store a whole session as it was elsewhere; see `Store.restore`."""
-        await self._write(lambda c: self._restore(c, events), is_synced=True)
+        await self._write(lambda c: self._restore(c, events, keeps_numbers), is_synced=True)
         self._wakeups.notify()
 
     async def read(
@@ -396,7 +399,9 @@ class SqliteStore:
 
     # --- inside a transaction ---------------------------------------------------------
 
-    def _restore(self, connection: sqlite3.Connection, events: Sequence[Event]) -> None:
+    def _restore(
+        self, connection: sqlite3.Connection, events: Sequence[Event], keeps_numbers: bool
+    ) -> None:
         session_id = check_restored(events)
         if connection.execute(ONE_HEAD, (session_id,)).fetchone() is not None:
             raise AlreadyExists(kind="session", value=session_id)
@@ -407,7 +412,7 @@ class SqliteStore:
         stream, _ = locate(connection, session_id)
         last = read_last_seq(connection)
         sealed = [
-            msgspec.structs.replace(event, seq=last + number)
+            event if keeps_numbers else msgspec.structs.replace(event, seq=last + number)
             for number, event in enumerate(events, 1)
         ]
         insert(connection, stream, sealed)
@@ -496,9 +501,30 @@ def _open_at_rest(address: SplitResult, base_dir: Path) -> SqliteAtRest | None:
     return SqliteAtRest(path) if path.exists() else None
 
 
+def _backup(source: Path, target: Path, progress: Callable[[int, int], None]) -> None:
+    # Nothing is looked at but the pages, so this fits every database of the state directory.
+    try:
+        with (
+            contextlib.closing(
+                sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)
+            ) as one,
+            contextlib.closing(sqlite3.connect(target)) as other,
+        ):
+            target.chmod(0o600)
+            one.backup(
+                other,
+                pages=_BACKUP_PAGES,
+                progress=lambda _, left, total: progress(total - left, total),
+                sleep=0,
+            )
+    except sqlite3.Error as error:
+        raise translate(error, str(source)) from error
+
+
 KIND = StoreKind(
     open=_open,
     at_rest=_open_at_rest,
+    backup=_backup,
     places=lambda address, base_dir: (resolve_directory(address, base_dir),),
 )
 """`sqlite:///DIRECTORY`: the file `journal.db` in a directory."""
