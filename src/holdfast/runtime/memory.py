@@ -75,7 +75,7 @@ class MemoryService:
 
         return await holds_memories(self._settings.storage.url, base_dir=self._base_dir)
 
-    async def _had_any(self) -> bool:
+    async def _has_had_any(self) -> bool:
         """Say what `has_any` says, and believe a no from elsewhere for a while."""
         if self._manager is not None or self._file is not None:
             return await self.has_any()
@@ -133,7 +133,7 @@ class MemoryService:
         if self._manager is None and file is not None and not os.access(file, os.F_OK):
             return ()
         try:
-            if not await self._had_any():
+            if not await self._has_had_any():
                 return ()
             manager = await self.manager(session.id)
             found = await manager.relevant(
