@@ -742,5 +742,7 @@ async def test_the_tables_of_a_runtime_follow_a_run_that_any_process_may_take(at
         assert {one.key for one in found} == {"run_1", "run_2"}
     seeing_all = at.server.url(at.name, role="postgres")
     async with await psycopg.AsyncConnection.connect(seeing_all) as looking:
-        cursor = await looking.execute("SELECT args - 'since' FROM holdfast_jobs.procrastinate_jobs")
+        cursor = await looking.execute(
+            "SELECT args - 'since' FROM holdfast_jobs.procrastinate_jobs"
+        )
         assert await cursor.fetchall() == [({"session": "s1", "failures": 0},)]
