@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from postgres_server import PostgresServer
 
 from holdfast import Agent, AsyncClient
+from holdfast.errors import StorageUnavailable
 from holdfast.journal import verify
 from holdfast.settings import load_settings
 from holdfast.tools import ToolStarted
@@ -206,7 +207,7 @@ async def _soak(chosen: argparse.Namespace, folder: Path, server: PostgresServer
         runs: list[tuple[str, str]] = []
         sessions = [(await client.sessions.create(f"s{n}")).id for n in range(chosen.sessions)]
         try:
-            trouble = asyncio.create_task(_make_trouble(soak, chosen))
+            trouble = asyncio.create_task(_make_trouble(soak, chosen, client))
             number = 0
             while not trouble.done() or number < chosen.sessions:
                 # As much waits as the workers can take, until there was enough trouble.
@@ -242,11 +243,22 @@ async def _count_open(client: AsyncClient) -> int:
     return sum(len(found) for found in rows)
 
 
-async def _make_trouble(soak: Soak, chosen: argparse.Namespace) -> None:
+async def _count_alive(soak: Soak, client: AsyncClient) -> int:
+    try:
+        return sum(one.process in soak.workers for one in await client.workers.list())
+    except StorageUnavailable:
+        return 0
+
+
+async def _make_trouble(soak: Soak, chosen: argparse.Namespace, client: AsyncClient) -> None:
     await asyncio.sleep(4)
     kinds = ["kill"] * chosen.kills + ["stop"] * chosen.zombies + ["restart"] * chosen.restarts
     soak.random.shuffle(kinds)
     for kind in kinds:
+        # A fleet of four that is left with none heals nothing.
+        async with asyncio.timeout(PATIENCE_S):
+            while await _count_alive(soak, client) < WORKERS:  # noqa: ASYNC110 - other processes
+                await asyncio.sleep(0.2)
         if kind == "kill":
             await soak.kill_one()
         elif kind == "stop":
