@@ -25,7 +25,7 @@ RUN /opt/holdfast/bin/pip install --no-deps --no-compile --no-build-isolation . 
     # what fetches models from a hub.
     && find . -type d \( -name __pycache__ -o -name tests -o -name include \) -prune -exec rm -rf {} + \
     && find . -type f \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.a' \) -delete \
-    && rm -rf zstandard/_cffi*.so hf_xet* huggingface_hub* setuptools* pkg_resources _distutils_hack \
+    && rm -rf zstandard/_cffi*.so hf_xet* huggingface_hub* setuptools* pkg_resources _distutils_hack distutils-precedence.pth \
     && if command -v strip >/dev/null; then find . -name '*.so*' -type f -exec strip --strip-unneeded {} + ; fi \
     && /opt/holdfast/bin/python -m compileall -q -j 2 --invalidation-mode unchecked-hash \
         aiohttp click holdfast msgspec multidict pydantic uvicorn yaml yarl

@@ -38,6 +38,7 @@ from holdfast.memory import (
     MemoryManager,
     MemoryOptions,
     MemoryRules,
+    MemoryStorage,
     MiniLmEmbedder,
     NoEmbedder,
     SqliteMemoryStorage,
@@ -162,11 +163,16 @@ def notes() -> Corpus:
 
 
 async def ask(
-    corpus: Corpus, embedder: MemoryEmbedder, *, depth: int, rules: MemoryRules | None = None
+    corpus: Corpus,
+    embedder: MemoryEmbedder,
+    *,
+    depth: int,
+    rules: MemoryRules | None = None,
+    storage: MemoryStorage | None = None,
 ) -> AsyncIterator[tuple[Question, list[tuple[str, MemoryEntry]]]]:
     """Store a corpus and ask all its questions; yields keys and entries, best first."""
     identity = Identity(project=corpus.name)
-    storage = InMemoryStorage()
+    storage = storage or InMemoryStorage()
     async with MemoryManager(storage, embedder, identity=identity, rules=rules) as manager:
         ids: dict[str, str] = {}
         for turn in corpus.turns:
@@ -191,9 +197,10 @@ async def answer(
     embedder: MemoryEmbedder,
     found: dict[str, Found],
     rules: MemoryRules | None = None,
+    storage: MemoryStorage | None = None,
 ) -> None:
     """Store a corpus, ask all its questions, and note how they were answered."""
-    async for question, entries in ask(corpus, embedder, depth=DEPTH, rules=rules):
+    async for question, entries in ask(corpus, embedder, depth=DEPTH, rules=rules, storage=storage):
         for name in ("all", question.category):
             found.setdefault(name, Found()).note(question, [key for key, _ in entries])
 

@@ -4,26 +4,34 @@ A conversation of ten tool rounds with a scripted model: started and streamed to
 HTTP, the CPU that the server's process took; and in process, the CPU of `client.runs.stream`.
 Both in turns. Then many runs at once, many open streams, how long an event takes from the
 journal to a client, and how long a server takes to be ready.
+
+With `--peers PYTHON`, an interpreter that has them (`./scripts/bench-server-peers` makes one), the
+same conversation through agno's AgentOS and Google's ADK, each with a SQLite file of its own, in
+turns with ours.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median, quantiles
 
 import aiohttp
-from _report import Result, arguments, interleave, report
+from _report import Result, add_arguments, interleave, report
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.messages import ToolPart
@@ -50,15 +58,13 @@ def _think(request: ModelRequest) -> ToolPart | str:
 worker = Agent("worker", model=FunctionModel(_think), tools=[look], steps=ROUNDS + 2)
 
 
-class Served:
-    """A server in a process of its own."""
+class ServerProcess:
+    """What a server's process takes."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
-        """Ask this one."""
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        """Look at this one."""
         self.process = process
         self.url = url
-        token = json.loads((folder / "state" / "server-token.json").read_text())["token"]
-        self.headers = {"Authorization": f"Bearer {token}"}
 
     @property
     def cpu_s(self) -> float:
@@ -71,6 +77,16 @@ class Served:
         """Memory of the process."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0])
+
+
+class Served(ServerProcess):
+    """A server of ours in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
+        """Ask this one."""
+        super().__init__(process, url)
+        token = json.loads((folder / "state" / "server-token.json").read_text())["token"]
+        self.headers = {"Authorization": f"Bearer {token}"}
 
 
 @contextlib.contextmanager
@@ -105,6 +121,102 @@ async def run_over_http(session: aiohttp.ClientSession, url: str) -> list[float]
                 now = time.time()  # noqa: TID251 - compared with the time of the journal
                 late.append(now - json.loads(line[6:])["time"])
     return late
+
+
+@contextlib.contextmanager
+def serve_peer(python: str, name: str) -> Iterator[ServerProcess]:
+    """Serve the conversation with a peer until the block ends."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    script = Path(__file__).parent / "_peers" / f"{name}.py"
+    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "log", "wb") as log:
+        process = subprocess.Popen(
+            [python, str(script), str(port)], cwd=folder, stdout=log, stderr=log
+        )
+        try:
+            deadline = time.monotonic() + 120
+            while True:
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError((Path(folder) / "log").read_text())
+                time.sleep(0.1)
+            yield ServerProcess(process, f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+async def run_at_agentos(session: aiohttp.ClientSession, url: str) -> None:
+    """Start a run and read its stream to the end."""
+    form = aiohttp.FormData({"message": "Look around", "stream": "true"})
+    async with session.post(f"{url}/agents/worker/runs", data=form) as response:
+        text = await response.text()
+        assert response.status == 200 and text.count("event: ToolCallCompleted") == ROUNDS, text
+
+
+async def run_at_adk(session: aiohttp.ClientSession, url: str) -> None:
+    """Start a run and read its stream to the end."""
+    said = {"role": "user", "parts": [{"text": "Look around"}]}
+    body = {"appName": "worker", "userId": "u", "sessionId": uuid.uuid4().hex, "newMessage": said}  # noqa: TID251 - a peer's id
+    async with session.post(f"{url}/run_sse", json=body) as response:
+        text = await response.text()
+        assert response.status == 200 and text.count('"functionResponse"') == ROUNDS, text
+
+
+PEERS = {"agentos": run_at_agentos, "adk": run_at_adk}
+
+
+def compare_with_peers(
+    loop: asyncio.AbstractEventLoop, served: Served, python: str, runs: int
+) -> list[Result]:
+    """Measure a streamed run of each server, in turns: CPU of its process, time, and memory."""
+    session = loop.run_until_complete(_session(served))
+    bare = loop.run_until_complete(_open_bare())
+    times: dict[str, list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        servers: dict[str, ServerProcess] = {"holdfast": served}
+        for name in PEERS:
+            servers[name] = stack.enter_context(serve_peer(python, name))
+
+        async def ask(name: str) -> None:
+            for _ in range(runs):
+                begun = time.perf_counter()
+                if name == "holdfast":
+                    await run_over_http(session, served.url)
+                else:
+                    await PEERS[name](bare, servers[name].url)
+                times.setdefault(name, []).append((time.perf_counter() - begun) * 1000)
+
+        def measure(name: str) -> float:
+            start = servers[name].cpu_s
+            loop.run_until_complete(ask(name))
+            return (servers[name].cpu_s - start) / runs * 1000
+
+        cases: dict[str, Callable[[], float]] = {
+            name: functools.partial(measure, name) for name in servers
+        }
+        cpu = {name: median(found) for name, found in interleave(cases, 5).items()}
+        rss = {name: one.rss_kb / 1024 for name, one in servers.items()}
+    loop.run_until_complete(session.close())
+    loop.run_until_complete(bare.close())
+    results = []
+    for figures, what in ((cpu, "CPU ms"), ({n: median(t) for n, t in times.items()}, "ms")):
+        for name, value in figures.items():
+            results.append(Result(metric=f"streamed run, {name}, {what}", value=value))
+        for name in PEERS:
+            ratio = figures["holdfast"] / figures[name]
+            metric = f"streamed run, {what}, holdfast / {name}"
+            results.append(Result(metric=metric, value=ratio, goal="<= 0.25", ok=ratio <= 0.25))
+    for name, value in rss.items():
+        results.append(Result(metric=f"memory after them, {name}, MB", value=value))
+    return results
+
+
+async def _open_bare() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession()
 
 
 async def open_streams(session: aiohttp.ClientSession, served: Served, count: int) -> float:
@@ -219,7 +331,10 @@ def measure_start(rounds: int) -> list[Result]:
 
 def main() -> int:
     """Measure, and print the table."""
-    chosen = arguments(__doc__ or "")
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--peers", default="", metavar="PYTHON", help="has AgentOS and ADK")
+    chosen = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
     results = measure_start(3 if chosen.quick else 7)
@@ -227,6 +342,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, serve(Path(name), "server:worker") as served:
         folder = Path(name)
         results += compare(loop, served, folder, 10 if chosen.quick else 40)
+        if chosen.peers:
+            peers = compare_with_peers(loop, served, chosen.peers, 5 if chosen.quick else 20)
+            results += peers
         streams = 200 if chosen.quick else 1000
         results += loop.run_until_complete(crowd(served, 50 if chosen.quick else 200, streams))
     loop.close()

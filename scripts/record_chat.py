@@ -54,8 +54,9 @@ def draw(screen: pyte.Screen) -> tuple[str, str]:
     """Return the screen as an SVG picture and as text."""
     width, height = CELL
     rows = []
-    for number, text in enumerate(screen.display):
-        cells, line = screen.buffer[number], []
+    kept = list_rows(screen)
+    for number, row in enumerate(kept):
+        text, cells, line = screen.display[row], screen.buffer[row], []
         for column, mark in enumerate(text):
             if not mark.strip():
                 continue
@@ -65,14 +66,22 @@ def draw(screen: pyte.Screen) -> tuple[str, str]:
             place = f'x="{column * width:.1f}" y="{(number + 1) * height}"'
             line.append(f'<text {place} fill="{colour}"{weight}>{escape(mark)}</text>')
         rows += line
-    size = f'width="{screen.columns * width:.0f}" height="{(screen.lines + 1) * height}"'
+    size = f'width="{screen.columns * width:.0f}" height="{(len(kept) + 1) * height}"'
     body = "\n".join(rows)
     picture = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="monospace" font-size="14">\n'
         f'<rect width="100%" height="100%" fill="#1e1e1e"/>\n{body}\n</svg>\n'
     )
-    whole = "\n".join(line.rstrip() for line in screen.display).strip()
+    whole = "\n".join(screen.display[row].rstrip() for row in kept).strip()
     return picture, whole + "\n"
+
+
+def list_rows(screen: pyte.Screen) -> list[int]:
+    """Return the rows to draw: all but what is empty above the line at the bottom."""
+    filled = [row for row, text in enumerate(screen.display) if text.strip()]
+    *above, last = filled or [0]
+    end = above[-1] + 1 if above else 0
+    return [*range(end), *([end] if last > end else []), last]
 
 
 class SeenTerminal(Terminal):

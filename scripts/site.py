@@ -81,13 +81,16 @@ def render_name(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 - any p
     if not (inspect.isclass(value) or callable(value)):
         yield from ("```py", f"{name} = {_shorten(repr(value))}", "```", "")
         return
-    yield from ("```py", f"{_word(value)} {name}{_signature(value)}", "```", "")
+    shown = _signature(value)
+    if inspect.isclass(value):
+        shown = shown.removesuffix(" -> None")
+    yield from ("```py", f"{_word(value)} {name}{shown}", "```", "")
     yield from (_tidy(inspect.getdoc(value)), "")
     if inspect.isclass(value):
-        yield from _render_members(value)
+        yield from _render_members(name, value)
 
 
-def _render_members(kind: type) -> Iterator[str]:
+def _render_members(own: str, kind: type) -> Iterator[str]:
     if issubclass(kind, enum.Enum):
         yield from ("Values: " + ", ".join(f"`{one.name}`" for one in kind), "")
         return
@@ -96,10 +99,10 @@ def _render_members(kind: type) -> Iterator[str]:
         if name.startswith("_") or not (inspect.isfunction(plain) or isinstance(plain, property)):
             continue
         if isinstance(plain, property):
-            yield from (f"### `{kind.__name__}.{name}`", "")
+            yield from (f"### `{own}.{name}`", "")
             yield from (_tidy(inspect.getdoc(plain.fget)), "")
         else:
-            yield from (f"### `{kind.__name__}.{name}()`", "")
+            yield from (f"### `{own}.{name}()`", "")
             yield from ("```py", f"{_word(plain)} {name}{_signature(plain)}", "```", "")
             yield from (_tidy(inspect.getdoc(plain)), "")
 
@@ -115,13 +118,38 @@ def _signature(value: Any) -> str:  # noqa: ANN401 - any public object
         made = inspect.signature(value)
     except (ValueError, TypeError):
         return ""
-    text = re.sub(r"<[\w.]+(?: object)? at 0x\w+>|<factory>", "…", str(made))
-    return text if len(text) <= 88 else _fold(made)
+    text = _write_signature(made)
+    return text if len(text) <= 88 else _fold(text)
 
 
-def _fold(made: inspect.Signature) -> str:
+def _write_signature(made: inspect.Signature) -> str:
+    """Return a signature as it stands in the code: annotations are no texts, `self` is nothing."""
+    given = [
+        one.replace(annotation=_Bare(one.annotation)) if one.annotation is not one.empty else one
+        for place, one in enumerate(made.parameters.values())
+        if not (place == 0 and one.name in ("self", "cls"))
+    ]
+    returned = made.return_annotation
+    if returned is not made.empty:
+        returned = _Bare(returned)
+    shown = str(made.replace(parameters=given, return_annotation=returned))
+    return re.sub(r"<[\w.]+(?: object)? at 0x\w+>|<factory>|<object object>", "…", shown)
+
+
+class _Bare:
+    """An annotation that is written without quotes and without the modules of its names."""
+
+    def __init__(self, annotation: object) -> None:
+        self._text = (
+            annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        )
+
+    def __repr__(self) -> str:
+        return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", self._text)
+
+
+def _fold(shown: str) -> str:
     """Return a long signature with a line for each parameter."""
-    shown = re.sub(r"<[\w.]+(?: object)? at 0x\w+>|<factory>", "…", str(made))
     inner, _, returned = shown.rpartition(") -> ")
     if not inner:
         inner, returned = shown.removesuffix(")"), ""
@@ -138,7 +166,7 @@ def _fold(made: inspect.Signature) -> str:
 
 def _tidy(text: str | None) -> str:
     """Return a docstring as Markdown: its sections as bold words, its drawings as they are."""
-    lines = (text or "").splitlines()
+    lines = re.sub(r"::$", ":", text or "", flags=re.MULTILINE).splitlines()
     return "\n".join(
         f"**{line[:-1]}:**\n" if line in ("Raises:", "Returns:", "Args:", "Yields:") else line
         for line in lines
@@ -182,7 +210,9 @@ def main() -> int:
         (api / f"{room.__name__}.md").write_text(render_room(room), encoding="utf-8")
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     docs = PLACE / "docs"
-    pages = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
+    # Without their endings, so that `holdfast` stands before its rooms.
+    found = sorted(path.relative_to(docs).with_suffix("") for path in docs.rglob("*.md"))
+    pages = [f"{path}.md" for path in map(str, found)]
     config["nav"] = make_navigation(config["nav"], pages)
     config["site_dir"] = "site"
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

@@ -80,7 +80,7 @@ class PostgresServer:
         if place not in self._places:
             name = self._places[place] = self.make_database()
             with psycopg.connect(self.url(name), autocommit=True) as connection:
-                connection.execute(_postgres_schema._BOOK)
+                connection.execute(_postgres_schema.make_book_sql(_postgres_schema.JOURNAL))
                 for step in _postgres_schema.list_migrations():
                     connection.execute(step.sql)
                     connection.execute(

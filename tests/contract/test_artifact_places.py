@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from postgres_server import PostgresServer
 
 from holdfast.artifacts import (
     BlobStore,
@@ -53,6 +54,16 @@ class TestFiles(ArtifactBackendConformance):
 class TestSqlite(ArtifactBackendConformance):
     def make_blobs(self, place):
         return SqliteBlobs(place / "artifacts.db")
+
+
+class TestPostgres(ArtifactBackendConformance):
+    @pytest.fixture(autouse=True)
+    def server(self, postgres: PostgresServer) -> None:
+        self.postgres = postgres
+
+    def make_blobs(self, place):
+        url = self.postgres.url(self.postgres.find_database(place))
+        return open_blob_store(url, BlobStoreOptions(base_dir=place))
 
 
 class TestMemory(ArtifactBackendConformance):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.memory import InMemoryStorage, SqliteMemoryStorage
+import pytest
+from postgres_server import PostgresServer
+
+from holdfast.memory import InMemoryStorage, SqliteMemoryStorage, open_memory_storage
 from holdfast.testing.memory_conformance import MemoryStorageConformance
 
 
@@ -21,3 +24,13 @@ class TestSqliteStorage(MemoryStorageConformance):
 class TestSyncedSqliteStorage(MemoryStorageConformance):
     def make_storage(self, place):
         return SqliteMemoryStorage(place / "memory.db", is_synced=True)
+
+
+class TestPostgresStorage(MemoryStorageConformance):
+    @pytest.fixture(autouse=True)
+    def server(self, postgres: PostgresServer) -> None:
+        self.postgres = postgres
+
+    def make_storage(self, place):
+        url = self.postgres.url(self.postgres.find_database(place))
+        return open_memory_storage(url, base_dir=place)

@@ -10,14 +10,17 @@ from pathlib import Path
 from holdfast.clock import SYSTEM
 from holdfast.errors import StateConflict
 from holdfast.hooks import Hooks
-from holdfast.journal import Journal, SqliteStore, verify
+from holdfast.journal import Journal, SqliteStore, open_store, verify
 from holdfast.state import STATE, JournalStateStore, StateEnvironment, StateManager
 
 STEPS = 10
 
 
-def open_journal(directory: str | Path) -> Journal:
-    return Journal(SqliteStore(Path(directory) / "journal.db", projections=(STATE,)))
+def open_journal(place: str | Path) -> Journal:
+    """Open the journal in a directory, or at an address."""
+    if "://" in str(place):
+        return Journal(open_store(str(place), base_dir=Path("/"), projections=(STATE,)))
+    return Journal(SqliteStore(Path(place) / "journal.db", projections=(STATE,)))
 
 
 def manager_of(journal: Journal) -> StateManager:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import artifact_scenarios as scenarios
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+from s3_server import serve_s3
 
 
 @pytest.mark.parametrize("scenario", [scenarios.keep_files, scenarios.keep_rows])
@@ -11,3 +17,14 @@ def test_a_kill_at_any_boundary_leaves_no_damage_and_no_orphan(crash_matrix, sce
     report = crash_matrix(scenario, scenarios.check, most=24, is_warm=True)
     assert report.kills >= 24
     assert any("COMMIT" in name for name in report.boundaries)
+
+
+def test_a_kill_around_any_request_to_a_bucket_leaves_no_damage_and_no_orphan(
+    crash_matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_s3() as address:
+        monkeypatch.setenv("TEST_S3", address)
+        report = crash_matrix(scenarios.keep_objects, scenarios.check, most=8, random_kills=2)
+    requests = {name.split()[0] for name in report.boundaries}
+    assert {"PUT", "POST", "DELETE"} <= requests
+    assert any("partNumber" in name or "uploadId" in name for name in report.boundaries)

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,12 @@ def free_port() -> int:
 class Served:
     """`holdfast serve` as a process that can be killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, *, lease_s: float = 1, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
+        self.environment = environment or {}
+        self.lease_s = lease_s
         self.port = free_port()
         self.process: asyncio.subprocess.Process | None = None
 
@@ -59,7 +64,10 @@ class Served:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "holdfast", "--json", *words, "--port", str(self.port),
             cwd=self.directory, stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "HOLDFAST_SESSIONS__LEASE_TTL_S": "1"},
+            env={
+                **os.environ, **self.environment,
+                "HOLDFAST_SESSIONS__LEASE_TTL_S": str(self.lease_s),
+            },
         )  # fmt: skip
         assert self.process.stdout is not None
         async with asyncio.timeout(60):

@@ -10,7 +10,9 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import state_scenarios as scenarios
+from postgres_server import PostgresServer
 
 from holdfast.journal import verify
 
@@ -43,31 +45,44 @@ async def hear(process: asyncio.subprocess.Process) -> str:
         return (await process.stdout.readline()).decode().strip()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A directory, or the address of an empty database: what processes share."""
+    if request.param == "sqlite":
+        return str(tmp_path)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.url(server.make_database())
+
+
 def test_a_kill_at_any_boundary_loses_no_value_and_repeats_none(crash_matrix) -> None:
     report = crash_matrix(scenarios.write_values, scenarios.check_values, most=24)
     assert report.kills >= 20
     assert any("COMMIT" in name for name in report.boundaries)
 
 
-async def test_two_processes_add_a_thousand_each_and_none_is_lost(tmp_path: Path) -> None:
+async def test_two_processes_add_a_thousand_each_and_none_is_lost(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    is_quick = "://" in place and not request.config.getoption("--crash-all")
+    times = TIMES // 10 if is_quick else TIMES
     async with (
-        started("count", str(tmp_path), "one", str(TIMES)) as one,
-        started("count", str(tmp_path), "two", str(TIMES)) as two,
+        started("count", place, "one", str(times)) as one,
+        started("count", place, "two", str(times)) as two,
     ):
         assert await hear(one) == "done"
         assert await hear(two) == "done"
-    async with scenarios.open_journal(tmp_path) as journal:
+    async with scenarios.open_journal(place) as journal:
         state = scenarios.manager_of(journal)
-        assert await state.get("global/count") == 2 * TIMES
+        assert await state.get("global/count") == 2 * times
         entry = await state.entry("global/count")
-        assert entry is not None and entry.version == 2 * TIMES
-        assert await state.get("user:one/own") == await state.get("user:two/own") == TIMES
+        assert entry is not None and entry.version == 2 * times
+        assert await state.get("user:one/own") == await state.get("user:two/own") == times
         assert await verify(journal.store) == []
 
 
-async def test_a_killed_counter_has_counted_what_it_wrote(tmp_path: Path) -> None:
-    async with started("count", str(tmp_path), "one", "1000000") as process:
-        async with scenarios.open_journal(tmp_path) as journal, asyncio.timeout(PATIENCE_S):
+async def test_a_killed_counter_has_counted_what_it_wrote(place: str) -> None:
+    async with started("count", place, "one", "1000000") as process:
+        async with scenarios.open_journal(place) as journal, asyncio.timeout(PATIENCE_S):
             state = scenarios.manager_of(journal)
             async with contextlib.aclosing(state.watch("user:one/", after=0)) as changes:
                 async for change in changes:
@@ -80,11 +95,11 @@ async def test_a_killed_counter_has_counted_what_it_wrote(tmp_path: Path) -> Non
             assert await verify(journal.store) == []
 
 
-async def test_a_watch_hears_of_another_process_at_once_and_without_gaps(tmp_path: Path) -> None:
-    async with started("change_when_told", str(tmp_path), "custom:team/word") as process:
+async def test_a_watch_hears_of_another_process_at_once_and_without_gaps(place: str) -> None:
+    async with started("change_when_told", place, "custom:team/word") as process:
         assert await hear(process) == "ready"
         assert process.stdin is not None
-        async with scenarios.open_journal(tmp_path) as journal, asyncio.timeout(PATIENCE_S):
+        async with scenarios.open_journal(place) as journal, asyncio.timeout(PATIENCE_S):
             state = scenarios.manager_of(journal)
             seen = []
             async with contextlib.aclosing(state.watch("custom:team/", after=0)) as changes:

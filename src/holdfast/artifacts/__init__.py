@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from holdfast.artifacts.stores.objects import ObjectBlobs as ObjectBlobs
     from holdfast.artifacts.stores.registry import BlobStoreKind as BlobStoreKind
     from holdfast.artifacts.stores.registry import BlobStoreOptions as BlobStoreOptions
+    from holdfast.artifacts.stores.registry import choose_blob_url as choose_blob_url
     from holdfast.artifacts.stores.registry import find_blob_place as find_blob_place
+    from holdfast.artifacts.stores.registry import migrate_blob_store as migrate_blob_store
     from holdfast.artifacts.stores.registry import open_blob_store as open_blob_store
     from holdfast.artifacts.stores.sqlite import SqliteBlobs as SqliteBlobs
     from holdfast.artifacts.upkeep import ArtifactFinding as ArtifactFinding
@@ -91,7 +93,7 @@ else:
             "stores.files": "FileBlobs",
             "stores.memory": "MemoryBlobs",
             "stores.objects": "ObjectBlobs",
-            "stores.registry": "BlobStoreKind BlobStoreOptions find_blob_place open_blob_store",
+            "stores.registry": "BlobStoreKind BlobStoreOptions choose_blob_url find_blob_place migrate_blob_store open_blob_store",
             "stores.sqlite": "SqliteBlobs",
             "upkeep": "ArtifactFinding CollectReport RekeyReport collect collect_digests expire forget_missing "
             "rekey verify",

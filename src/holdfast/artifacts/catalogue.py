@@ -145,7 +145,7 @@ class ArtifactTable(Projection[ArtifactRow]):
 
 
 class GrantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Access that holds until it expires: of a subject, or of whoever has a link."""
+    """Access that holds until it expires: of a subject, or of the holder of a link."""
 
     artifact_id: str
     access: Access

@@ -1,4 +1,4 @@
-"""Signed links: whoever has one may read one artifact, until it expires.
+"""Signed links (bearer tokens): each lets its holder read one artifact, until it expires.
 
 Pure: a token is what it says and a signature over it (HMAC-SHA256), so that any process with
 the key can check it, without asking a database. Whether the link was withdrawn since is the

@@ -1,7 +1,7 @@
-"""Who may change the catalogue now, and which uploads are still somebody's.
+"""Who may change the catalogue now, and which uploads still have a living owner.
 
-Between the moment when a blob is published and the moment when the journal names it, nobody
-may collect it. All who write to one journal share a lock for that moment; collecting takes the
+Between the moment when a blob is published and the moment when the journal names it, it must
+not be collected. All who write to one journal share a lock for that moment; collecting takes the
 same one. The kernel gives both kinds of lock back when a process dies, however it dies.
 """
 

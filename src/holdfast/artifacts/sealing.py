@@ -188,7 +188,7 @@ class Unsealer:
             head = int.from_bytes(self._input[place : place + 4])
             length = head & ~_COMPRESSED
             if self._is_over or length > _MOST_FRAME_BYTES:
-                raise self._make_damage("it holds bytes that nobody put there")
+                raise self._make_damage("it holds bytes that were not written with it")
             if len(self._input) - place - 4 < length:
                 break
             frame = bytes(self._input[place + 4 : place + 4 + length])

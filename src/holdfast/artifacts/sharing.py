@@ -20,7 +20,7 @@ _MOST_SHARED_S: Final = 10 * 366 * 86_400.0
 
 
 class SharedLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A signed link: whoever has the token may read this artifact until it expires."""
+    """A signed link: a bearer token that lets its holder read this artifact until it expires."""
 
     token: str
     link_id: str

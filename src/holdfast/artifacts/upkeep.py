@@ -64,7 +64,7 @@ class RekeyReport(msgspec.Struct, frozen=True, kw_only=True):
 async def collect(store: ArtifactStore, *, progress: Progress = _report_nothing) -> CollectReport:
     """Remove what nothing refers to: blobs, deleted versions, uploads of dead processes.
 
-    Also expires what retention no longer wants. Whoever saves meanwhile is not disturbed.
+    Also expires what retention no longer wants. Saves meanwhile are not disturbed.
 
     Raises:
         ArtifactPlaceTaken: the place belongs to another journal; nothing was removed.
@@ -190,7 +190,7 @@ async def _remove_unused(store: ArtifactStore, batch: Sequence[BlobInfo]) -> tup
                 break
             left = Condition("digest", "in", tuple(digests))
             query = msgspec.structs.replace(query, where=(left, query.where[1]))
-        # Those that a bucket no longer has count as removed by somebody else.
+        # Those that a bucket no longer has count as removed by another process.
         unused = list(digests.values())
         await services.blobs.remove([info.key for info in unused])
     return len(unused), sum(info.size for info in unused)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast._version import __version__
-from holdfast.cli.commands import COMMANDS
+from holdfast.cli.commands import BELOW, COMMANDS, SECTIONS
 from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
 from holdfast.cli.interrupts import INTERRUPTS, flush_output
 
@@ -118,7 +118,8 @@ def _read_wished_output(words: list[str]) -> str:
 def _stat_root() -> None:
     """Run agents whose every step is kept and whose every action passes one gate.
 
-    Give a goal in quotes, or a command. `--resume ID` goes on with a run.
+    Give a goal in quotes, as in `holdfast "Describe this workspace"`, or a command. `chat` is
+    where most begin; `COMMAND --help` explains each. `--resume ID` goes on with a run.
     """
 
 
@@ -126,6 +127,8 @@ root = click.command(
     "holdfast",
     cls=RootGroup,
     table=COMMANDS,
+    sections=SECTIONS,
+    below=BELOW,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )(_stat_root)
 

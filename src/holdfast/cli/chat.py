@@ -31,7 +31,7 @@ from holdfast.cli.interrupts import INTERRUPTS
 from holdfast.cli.output import emit, make_printable, say
 from holdfast.cli.run import end_with
 from holdfast.cli.screen import Screen, show_lines
-from holdfast.errors import HoldfastError, UsageError, make_error_from_dict
+from holdfast.errors import HoldfastError, NotFound, UsageError, make_error_from_dict
 from holdfast.providers import ModelInfo
 from holdfast.runtime import OpenQuestion
 from holdfast.sessions import SessionFilter
@@ -128,9 +128,18 @@ class _Chat:
 
     def talk(self) -> None:
         """Take message after message until there are no more."""
+        wanted = self._state.agent
+        if wanted and self._state.client.agents.get(wanted) is None:
+            raise NotFound(kind="agent", value=wanted)
         ready = self._state.client.providers.model(self._state.model)
         self._info, self._known_model = ready.model.info, self._state.model
-        say(ready.notice, err=True, color="yellow")
+        notice = ready.notice
+        if self._is_attended:
+            # The next line names the model, and who asked for it knows that; cautions stay.
+            named = f"Using {self._info.provider}:{self._info.model}, as asked for."
+            notice = notice.removeprefix(named).lstrip()
+        if notice:
+            say(notice, err=True, color="yellow")
         say_what_is_left_out(self._state.client.hooks.list())
         if self._is_attended:
             self._say_where()

@@ -89,3 +89,53 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "workflows": ("holdfast.cli.workflows", "Check, run, draw or list workflows."),
     "providers": ("holdfast.cli.providers", "List, add, test and remove model providers."),
 }
+
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "Work": ("init", "doctor", "chat", "run", "resume"),
+    "What was done, and what waits": (
+        "runs", "approvals", "sessions", "artifacts", "usage", "audit", "context", "docs",
+    ),
+    "What agents are made of": (
+        "agents", "templates", "tools", "skills", "mcp", "memory", "state", "workflows",
+        "triggers", "hooks", "plugins", "providers",
+    ),
+    "What is allowed, and where it is kept": (
+        "config", "policies", "storage", "export", "import", "completion",
+    ),
+    "Behind an address": (
+        "serve", "dashboard", "keys", "tenants", "webhooks", "metrics", "worker", "workers",
+    ),
+}  # fmt: skip
+"""Under which heading `holdfast --help` shows each command; those first that one meets first."""
+
+BELOW: Final[dict[str, str]] = {
+    "answer": "approvals answer",
+    "approve": "approvals approve",
+    "archive": "sessions archive",
+    "attach": "runs attach",
+    "cancel": "runs cancel",
+    "deny": "approvals deny",
+    "fork": "sessions fork",
+    "help": "--help",
+    "history": "sessions list",
+    "list": "runs list",
+    "login": "keys create",
+    "logs": "runs show",
+    "ls": "runs list",
+    "remember": "memory add",
+    "report": "runs report",
+    "revert": "sessions revert",
+    "search": "memory search",
+    "settings": "config view",
+    "setup": "init",
+    "start": "chat",
+    "status": "runs list",
+    "stop": "runs cancel",
+    "trace": "runs trace",
+    "ui": "dashboard",
+    "undo": "sessions undo",
+    "verify": "audit verify",
+    "watch": "runs watch",
+    "web": "dashboard",
+}
+"""What people type at the top, and what they mean by it."""

@@ -9,6 +9,8 @@ from holdfast.cli.frame import Group, Invocation, pass_invocation
 from holdfast.cli.output import emit, make_printable, say
 from holdfast.client import AsyncClient
 from holdfast.context import ContextAccount, ContextView, compute_room
+from holdfast.errors import UsageError
+from holdfast.sessions import SessionFilter
 
 
 @click.group("context", cls=Group)
@@ -17,15 +19,17 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("session")
+@click.argument("session", required=False)
 @click.option(
     "--agent", default="", metavar="NAME", help="Agent; default: the session's, or build."
 )
 @click.option("--model", default="", metavar="NAME", help="Model whose limits count.")
 @click.option("--prompt", "with_prompt", is_flag=True, help="Print the system prompt too.")
 @pass_invocation
-def show(invocation: Invocation, session: str, agent: str, model: str, with_prompt: bool) -> None:
-    """Show what the next turn of SESSION would send, piece by piece.
+def show(
+    invocation: Invocation, session: str | None, agent: str, model: str, with_prompt: bool
+) -> None:
+    """Show what the next turn of SESSION, by default the last, would send, piece by piece.
 
     Nothing is asked and nothing is changed.
     """
@@ -55,9 +59,14 @@ def show(invocation: Invocation, session: str, agent: str, model: str, with_prom
 
 
 async def _account(
-    invocation: Invocation, session: str, agent: str, model: str
+    invocation: Invocation, session: str | None, agent: str, model: str
 ) -> tuple[ContextView, ContextAccount]:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
+        if not session:
+            last = await client.sessions.most_recent(SessionFilter(parent_id=""))
+            if last is None:
+                raise UsageError(detail="There are no sessions yet: `holdfast chat` begins one.")
+            session = last.id
         context = await client.sessions.context(session, agent)
         ready = await client.providers.model(model)
         limit = compute_room(ready.model.info).usable

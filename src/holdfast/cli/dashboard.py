@@ -63,7 +63,7 @@ def command(invocation: Invocation, is_quiet: bool, port: int | None) -> None:
             if invocation.is_text:
                 say(f"Serving at {url}. Ctrl-C stops.", err=True)
 
-        await serve(create_app(settings, loads_entry_points=True), tell)
+        await serve(create_app(invocation.loaded, loads_entry_points=True), tell)
         await asyncio.gather(*waiting)
 
     asyncio.run(run())

@@ -51,6 +51,8 @@ def choose_exit_code(error: BaseException) -> ExitCode:
     """
     if isinstance(error, errors.NothingDone) and _DENIAL in str(error):
         return ExitCode.DENIED
+    if isinstance(error, errors.FileError) and isinstance(error.__cause__, FileNotFoundError):
+        return ExitCode.USAGE
     for cls in type(error).__mro__:
         if cls in _BY_CLASS:
             return _BY_CLASS[cls]

@@ -19,7 +19,7 @@ import click
 from holdfast.cli.exits import ExitCode, choose_exit_code
 from holdfast.cli.frame import Invocation, UnknownCommand
 from holdfast.cli.output import make_printable, paint
-from holdfast.errors import FileError, HoldfastError
+from holdfast.errors import FileError, HoldfastError, MissingExtra
 from holdfast.redaction import Redactor
 from holdfast.settings import process_environment
 
@@ -99,8 +99,7 @@ def _print_text(
 ) -> None:
     lines = [(paint("error:", "red", invocation, stream=sys.stderr), str(facts["message"]))]
     cause = error.__cause__
-    # Where values did not fit, the error itself names them, in words for people.
-    is_said = isinstance(cause, ValueError) and type(cause).__name__ == "ValidationError"
+    is_said = _is_said(error, cause)
     if cause is not None and isinstance(error, HoldfastError) and not is_said:
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         why = redactor.text(why)[:500]
@@ -112,6 +111,15 @@ def _print_text(
     lines.append((paint("code: ", "cyan", invocation, stream=sys.stderr), code + more))
     for label, text in lines:
         click.echo(f"{label} {make_printable(text)}", err=True)
+
+
+def _is_said(error: BaseException, cause: BaseException | None) -> bool:
+    """Say whether the error itself tells its cause already, in words for people."""
+    if isinstance(error, MissingExtra):
+        return True
+    if isinstance(cause, OSError):
+        return cause.strerror is not None and cause.strerror in str(error)
+    return isinstance(cause, ValueError) and type(cause).__name__ == "ValidationError"
 
 
 def is_reader_gone() -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -22,8 +23,26 @@ from holdfast import settings
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_WHOLE: Final = 400
 FORMATS: Final = ("text", "json", "stream-json")
 _COMMAND_SHAPE: Final = re.compile(r"[a-z][a-z0-9-]*")
+_SAME_MEANING: Final = tuple(
+    frozenset(words.split())
+    for words in (
+        "add create new register store remember save make",
+        "answer approve",
+        "cancel stop kill abort",
+        "check lint validate test",
+        "delete remove rm del forget erase drop",
+        "find search query recall grep",
+        "get show info inspect view describe cat status",
+        "invoke call run exec execute",
+        "list ls all index",
+        "revert undo rollback",
+        "watch tail follow",
+    )
+)
+"""What other programs call the same thing; asked only where a word names no command."""
 
 
 @dataclass(kw_only=True)
@@ -205,18 +224,32 @@ def _count_differences(word: str, other: str) -> int:
 class UnknownCommand(click.UsageError):
     """The word names no command; `hint` names the nearest one."""
 
-    def __init__(self, word: str, known: list[str], ctx: click.Context) -> None:
-        """Look for the nearest of the known commands."""
+    def __init__(self, word: str, group: Group, ctx: click.Context) -> None:
+        """Look for the nearest of the group's commands, here or one level below."""
         super().__init__(f"There is no command {word!r}.", ctx)
-        near: list[str] = importlib.import_module("difflib").get_close_matches(
-            word, known, n=2, cutoff=0.5
-        )
-        # Of two that are as near, one wrong letter is likelier than one too many.
-        near.sort(key=lambda one: (_count_differences(word, one), len(one) != len(word)))
         path = ctx.command_path
+        near = _find_near(word, group, ctx)
         self.hint = (
             f"Did you mean `{path} {near[0]}`?" if near else f"See `{path} --help` for all of them."
         )
+
+
+def _find_near(word: str, group: Group, ctx: click.Context) -> list[str]:
+    """Return the command that was probably meant, if there is one."""
+    if word in group.below:
+        return [group.below[word]]
+    find_near = importlib.import_module("difflib").get_close_matches
+    known = group.list_commands(ctx)
+    near: list[str] = find_near(word, known, n=2, cutoff=0.5)
+    # Of two that are as near, one wrong letter is likelier than one too many.
+    near.sort(key=lambda one: (_count_differences(word, one), len(one) != len(word)))
+    # A slip of the fingers lies nearer than another word for it; a mere likeness does not.
+    if find_near(word, known, n=1, cutoff=0.75):
+        return near[:1]
+    same = frozenset[str]().union(*(one for one in _SAME_MEANING if word in one))
+    if meant := [one for one in known if one in same]:
+        return meant[:1]
+    return near[:1]
 
 
 class CliCommand(click.Command):
@@ -255,6 +288,8 @@ class Group(CliCommand, click.Group):
 
     command_class = CliCommand
     group_class = type
+    below: Mapping[str, str] = MappingProxyType({})
+    """Words that name no command of this group, and what is meant by them one level below."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -263,8 +298,20 @@ class Group(CliCommand, click.Group):
         word = args[0]
         found = self.get_command(ctx, word)
         if found is None and not ctx.resilient_parsing:
-            raise UnknownCommand(word, self.list_commands(ctx), ctx)
+            raise UnknownCommand(word, self, ctx)
         return (word if found else None), found, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with its whole first sentence."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, one.get_short_help_str(limit=_WHOLE))
+            for name, one in found
+            if one is not None and not one.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 class LazyGroup(Group):
@@ -279,11 +326,15 @@ class LazyGroup(Group):
         self,
         *args: Any,  # noqa: ANN401 - click's own signature
         table: Mapping[str, tuple[str, str]],
+        sections: Mapping[str, Sequence[str]] | None = None,
+        below: Mapping[str, str] | None = None,
         **kwargs: Any,  # noqa: ANN401 - click's own signature
     ) -> None:
-        """Keep the table; nothing is imported."""
+        """Keep the table, the headings of `--help`, and what stands below; imports nothing."""
         super().__init__(*args, **kwargs)
         self.table = table
+        self.sections = sections or {}
+        self.below = below or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, sorted."""
@@ -310,8 +361,12 @@ class LazyGroup(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.table[name][1]) for name in self.list_commands(ctx)])
+        named = {name for names in self.sections.values() for name in names}
+        rest = [name for name in self.list_commands(ctx) if name not in named]
+        for title, names in (*self.sections.items(), ("Commands", rest)):
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, self.table[name][1]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names from the table, without importing them."""

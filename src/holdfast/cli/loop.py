@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.canonical import JsonObject
 from holdfast.cli.approve import AskInTerminal
 from holdfast.cli.event_loop import run_async
 from holdfast.cli.exits import ExitCode
@@ -17,6 +18,7 @@ from holdfast.cli.frame import Invocation
 from holdfast.cli.hooks import say_what_is_left_out
 from holdfast.cli.loop_view import LoopView, PausingApprover, choose_view
 from holdfast.cli.output import emit, say
+from holdfast.cli.promote import Promotion
 from holdfast.client import AsyncClient
 from holdfast.errors import GoalNotReached, UsageError, make_error_from_dict
 from holdfast.ids import is_id, make_id
@@ -43,6 +45,8 @@ class LoopWishes:
     max_time: float = 3_600.0
     continues: str = ""
     plugins: bool = False
+    promote: bool = False
+    check: tuple[str, ...] = ()
 
     @property
     def limits(self) -> LoopLimits:
@@ -55,14 +59,24 @@ class LoopWishes:
         )
 
 
-def run_loop(invocation: Invocation, goal: str, wishes: LoopWishes) -> None:
-    """Run a loop, show it, print its report, and end with the exit code that fits."""
+def run_loop(
+    invocation: Invocation, goal: str, wishes: LoopWishes, promotion: Promotion | None = None
+) -> None:
+    """Run a loop, show it, print its report, and end with the exit code that fits.
+
+    With a promotion, what a loop did that reached its goal is checked and merged.
+    """
     report = run_async(_LoopJob(invocation, wishes).run(goal))
+    told: JsonObject = report.to_json()
     if invocation.is_text:
         say(report.to_markdown())
-    else:
-        emit(report.to_json())
+    if promotion is not None and report.is_done:
+        told["promotion"] = promotion.carry_out(report.session_id, report.goal)
+    if not invocation.is_text:
+        emit(told)
     end_with(invocation, report)
+    if promotion is not None:
+        promotion.end()
 
 
 async def find_run(client: AsyncClient, name: str) -> tuple[str, bool]:

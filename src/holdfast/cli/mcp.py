@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import shutil
 import sys
+import webbrowser
 from pathlib import Path
 from typing import get_args
 
@@ -201,7 +203,9 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
     """
     url, is_project = options["url"], options["project"]
     if bool(url) == bool(program):
-        raise UsageError(detail="Give --url, or a program after --, and not both.")
+        example = f"holdfast mcp add {name} -- uvx mcp-server-{name}"
+        detail = f"Give --url, or a program after --, and not both, as in: {example}"
+        raise UsageError(detail=detail)
     said: JsonObject = {"transport": "http" if url else "stdio"}
     said |= {"url": url} if url else {"command": program[0], "args": list(program[1:])}
     if options["hosts"]:
@@ -236,6 +240,10 @@ def add(invocation: Invocation, /, name: str, program: tuple[str, ...], **option
     emit({"name": name, "file": str(path), **said})
     if is_project:
         say(f"It is used once it is trusted: holdfast mcp trust {name}", err=True)
+    if importlib.util.find_spec("mcp") is None:
+        say("It needs what is not installed yet: pip install 'holdfast[mcp]'", err=True)
+    else:
+        say(f"See what it offers: holdfast mcp tools {name}", err=True)
 
 
 @command.command("remove")
@@ -273,6 +281,36 @@ def revoke(invocation: Invocation, name: str, host: tuple[str, ...]) -> None:
     """Close each HOST, or all of them, to the program of the server NAME, at once."""
     with open_client(invocation) as client:
         emit(_simplify(client.mcp.grant(name, host, revoke=True)))
+
+
+@command.command("login")
+@click.argument("name")
+@click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
+@pass_invocation
+def login(invocation: Invocation, name: str, no_browser: bool) -> None:
+    """Log in at the server NAME by OAuth, in a browser on this machine.
+
+    Tokens are kept in the state directory, readable for you only, refreshed when they end, and
+    sent to this server and no other. `holdfast mcp logout NAME` forgets them.
+    """
+
+    async def visit(url: str) -> None:
+        say(f"Log in at {name} here:\n{url}", err=True)
+        if not no_browser:
+            await asyncio.to_thread(webbrowser.open, url)
+
+    with open_client(invocation) as client:
+        emit(_simplify(client.mcp.log_in(name, visit)))
+
+
+@command.command("logout")
+@click.argument("name")
+@pass_invocation
+def logout(invocation: Invocation, name: str) -> None:
+    """Forget the login at the server NAME."""
+    with open_client(invocation) as client:
+        was_known = client.mcp.log_out(name)
+    emit({"name": name, "was_logged_in": was_known})
 
 
 @command.command("serve")

@@ -28,6 +28,7 @@ from holdfast.cli.loop import (
     say_what_is_left,
 )
 from holdfast.cli.output import emit, say
+from holdfast.cli.promote import Promotion
 from holdfast.cli.run_view import format_duration
 from holdfast.cli.screen import Screen
 from holdfast.client import AsyncClient
@@ -73,6 +74,17 @@ from holdfast.tools import Approver, Attendant, AutoConfirm, NoApprover
     help="Work in the background and wait there for answers; see `runs attach`.",
 )
 @click.option("--submit", is_flag=True, help="Leave it to `holdfast worker`, on any machine.")
+@click.option(
+    "--promote",
+    is_flag=True,
+    help="Work in a git worktree of its own, and merge only what passes all checks.",
+)
+@click.option(
+    "--check",
+    multiple=True,
+    metavar="COMMAND",
+    help="--promote: a check, instead of those of promotion.checks; may be given again.",
+)
 @click.option("--attend", is_flag=True, hidden=True, help="Go on when what it waits for came.")
 @pass_invocation
 def command(
@@ -96,39 +108,64 @@ def command(
     and without a model server, the built-in offline model answers; it can look around a
     workspace, show a file, outline a plan and use a calculator, and says so.
 
+    With --promote the agent works in a git worktree beside the repository. When it is done, its
+    changes are merged into the branch that is checked out, provided that every check passes on
+    exactly what would be merged; else they stay on a branch of their own. Checks are commands,
+    run in the sandbox: those of `promotion.checks`, or --check.
+
     A run that waits for a person ends with exit code 5 and says how to answer; afterwards
     --run-id alone goes on with it.
     """
     wishes = LoopWishes(**chosen)
-    if detach:
-        if plan or resume or submit or invocation.place is not None:
-            raise UsageError(detail="--detach is for a new run of an agent, on this machine.")
-        if not goal:
-            raise UsageError(detail="Say what to do: holdfast run --detach GOAL.")
-        start_detached(invocation, " ".join(goal), session, wishes)
-        return
-    if submit:
-        if resume or not goal:
-            raise UsageError(detail="--submit is for a new goal: holdfast run --submit GOAL.")
-        run_async(_submit(invocation, session, " ".join(goal), wishes, plan=plan))
+    if detach or submit:
+        if resume or wishes.promote or not goal or (detach and submit):
+            option = "--detach" if detach else "--submit"
+            raise UsageError(detail=f"{option} is for a new goal: holdfast run {option} GOAL.")
+        leave = _detach if detach else _submit
+        leave(invocation, session, " ".join(goal), wishes, plan=plan)
         return
     if resume:
         run_id, is_loop = run_async(_find(invocation, resume))
         wishes = replace(wishes, run_id=run_id)
         plan = is_loop
+    if plan and session:
+        raise UsageError(detail="A loop has a session of its own: leave --session out.")
+    if wishes.check and not wishes.promote:
+        raise UsageError(detail="--check belongs to --promote.")
+    promotion = None
+    if wishes.promote:
+        promotion = Promotion(invocation, wishes.run_id or make_id("run"), wishes)
+        invocation, wishes = promotion.inside, replace(wishes, run_id=promotion.run_id)
     if plan:
-        if session:
-            raise UsageError(detail="A loop has a session of its own: leave --session out.")
-        run_loop(invocation, " ".join(goal), wishes)
+        run_loop(invocation, " ".join(goal), wishes, promotion)
         return
     job = _Job(invocation, session, wishes)
     result = run_async(job.attend(" ".join(goal)) if attend else job.run(" ".join(goal)))
+    told = msgspec.to_builtins(result)
+    if promotion is not None and result.status == "completed" and not _find_undone(result):
+        told["promotion"] = promotion.carry_out(result.session_id, " ".join(goal))
     if not invocation.is_text:
-        emit(msgspec.to_builtins(result))
+        emit(told)
     end_with(result)
+    if promotion is not None:
+        promotion.end()
 
 
-async def _submit(
+def _detach(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    if plan or invocation.place is not None:
+        raise UsageError(detail="--detach is for a run of an agent, on this machine.")
+    start_detached(invocation, goal, session, wishes)
+
+
+def _submit(
+    invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
+) -> None:
+    run_async(_submit_to_workers(invocation, session, goal, wishes, plan=plan))
+
+
+async def _submit_to_workers(
     invocation: Invocation, session: str, goal: str, wishes: LoopWishes, *, plan: bool
 ) -> None:
     async with AsyncClient(invocation.place, settings=invocation.settings) as client:
@@ -324,5 +361,9 @@ def end_with(result: AgentResult) -> None:
         sys.exit(ExitCode.WAITING)
     if result.status == "cancelled":
         sys.exit(ExitCode.FAILED)
-    if reason := result.metadata.get("not_done"):
-        raise NothingDone(reason=" ".join(str(reason).split()), run_id=result.run_id)
+    if reason := _find_undone(result):
+        raise NothingDone(reason=reason, run_id=result.run_id)
+
+
+def _find_undone(result: AgentResult) -> str:
+    return " ".join(str(result.metadata.get("not_done") or "").split())

@@ -137,6 +137,8 @@ def _show_account(invocation: Invocation, account: RunAccount) -> None:
         say(text, color=colour)
     error = f": {run.error['message']}" if run.error.get("message") else ""
     say(f"{run.status}{error}. {account.describe_cost()}. Run {run.id}.", color="bright_black")
+    if code := run.error.get("code"):
+        say(f"code: {code} (explained by: holdfast docs {code})", color="bright_black")
     if not run.has_ended:
         say(f"Go on: holdfast runs resume {run.id}", err=True)
 
@@ -222,7 +224,7 @@ def attach(invocation: Invocation, run: str | None) -> None:
 
 
 @command.command("resume")
-@click.argument("run", metavar="RUN|FILE")
+@click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option("--model", default="", metavar="NAME", help="Another model than it began with.")
 @click.option("--auto-confirm", is_flag=True, help="Answer yes to what asks; denies stay denied.")
 @click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="After an end: budget.")
@@ -232,12 +234,12 @@ def attach(invocation: Invocation, run: str | None) -> None:
 def resume(
     invocation: Invocation,
     /,
-    run: str,
+    run: str | None,
     model: str,
     auto_confirm: bool,
     **limits: float | None,
 ) -> None:
-    """Go on with RUN where it stopped, or with a run-ID.jsonl from another machine.
+    """Go on with RUN where it stopped, by default the last, or with a run-ID.jsonl from elsewhere.
 
     What is done is not repeated: the unfinished step goes on from its last recorded call.
 
@@ -248,7 +250,7 @@ def resume(
 
     async def find() -> Run:
         async with AsyncClient(invocation.place, settings=invocation.settings) as client:
-            run_id, _ = await find_run(client, run)
+            run_id, _ = await find_run(client, run or await _find_stopped(client))
             return await client.runs.get(run_id)
 
     found = run_async(find())
@@ -269,6 +271,14 @@ def resume(
         again = f"holdfast runs resume {found.id} --max-cost USD"
         say(f"It has ended. To go on with what it did, with limits anew: {again}", err=True)
     run_loop(invocation, "", dataclasses.replace(wishes, run_id=found.id))
+
+
+async def _find_stopped(client: AsyncClient) -> str:
+    """Return the last run that stopped before its end."""
+    for found in await client.runs.list(is_top=True, limit=100):
+        if not found.has_ended:
+            return found.id
+    raise UsageError(detail="No run has stopped before its end: holdfast runs list.")
 
 
 def _resume_other(run: Run, *, model: str, auto_confirm: bool) -> None:

@@ -190,6 +190,9 @@ class Screen:
         self._announced: list[tuple[str, ToolPart]] = []
         self._asked: list[tuple[str, JsonObject]] = []
         """Calls that were put before the person, maybe before the answer that made them came."""
+        self._previews: list[str] = []
+        """Diffs that the person has just consented to."""
+        self._is_below_calls = False
         self.context_tokens = 0
         """How much of its context the model used with its last answer."""
 
@@ -211,7 +214,7 @@ class Screen:
         if isinstance(heard, ToolPart):
             self.announce()
             self.close()
-            show_lines(describe_after(heard, path))
+            self._show_calls(self._shorten_known(heard, describe_after(heard, path)))
         elif isinstance(heard, Finished):
             self._note_calls(heard.message.tool_calls, path)
         elif path:
@@ -236,6 +239,8 @@ class Screen:
         """
         if but is not None:
             self._asked.append((but.tool, but.arguments))
+            self._previews.append(but.preview.strip())
+            self._is_below_calls = True
         waiting, self._announced = self._announced, []
         for path, part in waiting:
             # Not by its id: the run gives a call one of its own.
@@ -243,9 +248,26 @@ class Screen:
                 self._asked.remove((part.tool, part.input))
                 continue
             self.close()
-            show_lines(describe_before(part, path))
+            self._show_calls(describe_before(part, path))
+
+    def _show_calls(self, lines: Iterable[Line]) -> None:
+        show_lines(lines)
+        self._is_below_calls = True
+
+    def _shorten_known(self, part: ToolPart, lines: list[Line]) -> list[Line]:
+        """Return how a call ended; a diff that was consented to a moment ago is not repeated."""
+        diff = str(part.metadata.get("diff", "")).strip()
+        if not diff or diff not in self._previews:
+            return lines
+        self._previews.remove(diff)
+        return lines[:1]
 
     def _show(self, text: str) -> None:
+        if self._is_below_calls and text.strip():
+            # An answer stands by itself, not as if it were the last line of an output.
+            if self._is_chat and sys.stdout.isatty():
+                say("", err=True)
+            self._is_below_calls = False
         self._text.feed(make_printable(text))
         self._has_shown_text = self._has_shown_text or bool(text)
 
@@ -260,6 +282,7 @@ class Screen:
         """
         self._announced.clear()
         self._asked.clear()
+        self._previews.clear()
         if self._invocation.is_text and not self._has_shown_text:
             self._show(result.response)
         self.close()

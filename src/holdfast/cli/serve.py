@@ -73,7 +73,7 @@ def command(
     from holdfast.server import create_app, load_agents, serve  # noqa: PLC0415 - optional extra
 
     agents = load_agents(target, directory=settings.workspace) if target else ()
-    app = create_app(settings, agents=agents, loads_entry_points=True)
+    app = create_app(invocation.loaded, agents=agents, loads_entry_points=True)
     with asyncio.Runner(loop_factory=_make_loop()) as runner:
         runner.run(serve(app, tell))
 

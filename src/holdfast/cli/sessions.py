@@ -97,17 +97,17 @@ def list_(  # noqa: PLR0913 - one argument per option
 
 
 @command.command("show")
-@click.argument("session")
+@click.argument("session", required=False)
 @click.option("--events", is_flag=True, help="Show the events of the log, not the conversation.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @pass_invocation
-def show(invocation: Invocation, session: str, events: bool, limit: int) -> None:
-    """Show a session and its newest messages.
+def show(invocation: Invocation, session: str | None, events: bool, limit: int) -> None:
+    """Show SESSION, by default the last, and its newest messages.
 
     SESSION is an id or a slug.
     """
     with open_client(invocation) as client:
-        found = client.get_session(session)
+        found = client.get_session(session) if session else _find_last(client)
         if events:
             last = max(0, client.events.count(found.id) - limit)
             rows = [
@@ -130,6 +130,14 @@ def show(invocation: Invocation, session: str, events: bool, limit: int) -> None
     emit({**_make_row(found), "directory": found.directory, "cost": f"${found.total_cost:.4f}"})
     for message in messages:
         say(f"\n[{message.role}] {_format_when(message.time_created)}\n{_render(message)}")
+
+
+def _find_last(client: Client) -> Session:
+    """Return the session that was used last, of all folders."""
+    found = client.sessions.most_recent(SessionFilter(parent_id=""))
+    if found is None:
+        raise UsageError(detail="There are no sessions yet: `holdfast chat` begins one.")
+    return found
 
 
 @command.command("export")

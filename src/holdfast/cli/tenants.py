@@ -46,6 +46,24 @@ def list_(invocation: Invocation) -> None:
     emit([msgspec.to_builtins(one) for one in found], columns=["name", "state", "note"])
 
 
+@command.command("usage")
+@pass_invocation
+def usage(invocation: Invocation) -> None:
+    """Say what each tenant used in all, the most costly first; the server's own is among them."""
+    found = _run(invocation, lambda client: client.tenants.usage())
+    rows = [
+        {
+            "tenant": name,
+            "cost_usd": one.known_cost_usd,
+            "tokens": one.usage.total,
+            "calls": one.calls,
+            "unpriced_calls": one.unpriced_calls,
+        }
+        for name, one in sorted(found.items(), key=lambda each: -each[1].known_cost_usd)
+    ]
+    emit(rows, columns=["tenant", "cost_usd", "tokens", "calls", "unpriced_calls"])
+
+
 @command.command("suspend")
 @click.argument("name")
 @click.option("--resume", is_flag=True, help="Let it in again.")

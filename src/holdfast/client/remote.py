@@ -39,7 +39,7 @@ _GONE = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionEr
 
 
 class RemoteChannel:
-    """Performs operations on a server, in the name of whoever holds the key.
+    """Performs operations on a server, in the name of the holder of the key.
 
     Where the connection breaks or the server restarts, it asks again for `patience_s`: reading
     is repeated as it is, what changes something under an idempotency key, and a stream goes on

@@ -74,6 +74,7 @@ One branch per reader::
           LLMContentFiltered     the provider withheld the answer
           LLMCircuitOpen         the provider failed too often just now
         GoalNotReached         an autonomous loop ended without its goal
+        PromotionRefused       what a run did was not merged; it waits in a worktree
         ToolError              a tool failed; its children say how
           ToolInputInvalid       the arguments do not fit the schema
           ToolTimeout            the tool did not end in time
@@ -163,6 +164,7 @@ from holdfast.errors.failed import (
     McpFailed,
     NetworkFailed,
     NothingDone,
+    PromotionRefused,
     RateStoreFailed,
     RequestTimeout,
     ResultNotStored,
@@ -326,6 +328,7 @@ __all__ = [
     "NotPermitted",
     "PermissionDenied",
     "PolicyInvalid",
+    "PromotionRefused",
     "RateLimitError",
     "RateRuleTooSmall",
     "RateStoreFailed",

@@ -66,6 +66,18 @@ class GoalNotReached(Failed):
     next_step = "`holdfast runs report {run_id}` shows what was done, and what is missing."
 
 
+class PromotionRefused(Failed):
+    """What a run did was not merged; it waits in a worktree of its own."""
+
+    code = "promotion.refused"
+    message = "Nothing was merged ({outcome}): {reason}"
+    next_step = (
+        "The work is in {worktree}, branch {branch}. Correct it there and call again with "
+        "`--promote --run-id {run_id}`, merge it yourself, or drop it: git worktree remove "
+        "--force {worktree} && git branch -D {branch}."
+    )
+
+
 class NothingDone(Failed):
     """A run ended with an answer that says that nothing of what was asked could be done.
 
@@ -165,7 +177,10 @@ class McpAuthFailed(McpFailed):
 
     code = "mcp.auth"
     is_retryable = False
-    next_step = "Set the token in the variable that `auth_token_env` of {endpoint} names."
+    next_step = (
+        "Log in with `holdfast mcp login {endpoint}`, or set the token in the variable that its "
+        "`auth_token_env` names."
+    )
 
 
 class SandboxFailed(Failed):
@@ -189,6 +204,7 @@ class FileError(Failed):
 
     code = "file.failed"
     message = "{path} cannot be used: {detail}"
+    next_step = "Look whether the path is right, and who may read and write there."
 
 
 class FileMissing(FileError):
@@ -204,6 +220,7 @@ class FileUnsuitable(FileError):
 
     code = "file.unsuitable"
     message = "{path!r} is {found}; {wanted} is needed."
+    next_step = ""
 
 
 class HookFailed(Failed):

@@ -13,6 +13,7 @@ from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.identity.control import ControlPlane as ControlPlane
+    from holdfast.identity.keys import KEY_SUBJECTS as KEY_SUBJECTS
     from holdfast.identity.keys import ApiKey as ApiKey
     from holdfast.identity.keys import CreatedKey as CreatedKey
     from holdfast.identity.keys import KeyService as KeyService
@@ -34,7 +35,7 @@ else:
         __name__,
         {
             "control": "ControlPlane",
-            "keys": "ApiKey CreatedKey KeyService check_scopes check_subject is_subject",
+            "keys": "KEY_SUBJECTS ApiKey CreatedKey KeyService check_scopes check_subject is_subject",
             "logins": "Login LoginService make_form_token",
             "roles": "ROLES expand_roles",
             "store": "ControlStore",

@@ -21,6 +21,8 @@ _PREFIX_LENGTH: Final = len("hf_") + 8
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@|/+=-]{0,126}")
 _RESERVED: Final = frozenset({"local", "owner", "system"})
 """Names of the owner of the state directory, whose records no subject may have."""
+KEY_SUBJECTS: Final = "key:"
+"""How subjects of keys begin that act in no name but their own."""
 _SCOPE: Final = re.compile(r"\*|[a-z_]+:(\*|[a-z_]+)(:[^\s:][^\s]{0,99})?")
 _NOTED_EVERY_S: Final = 60.0
 _BELIEVED_S: Final = 1.0
@@ -116,7 +118,7 @@ class KeyService:
             prefix=secret[:_PREFIX_LENGTH],
             name=name,
             tenant=tenant,
-            subject=check_subject(subject) if subject else f"key:{key_id}",
+            subject=check_subject(subject) if subject else f"{KEY_SUBJECTS}{key_id}",
             roles=wanted,
             scopes=given,
             created_at=now,
@@ -256,6 +258,7 @@ def _make_secret() -> str:
 
 
 __all__ = [
+    "KEY_SUBJECTS",
     "ApiKey",
     "CreatedKey",
     "KeyService",

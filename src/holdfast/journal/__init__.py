@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from holdfast.journal.stores._postgres_connections import (
         parse_postgres_target as parse_postgres_target,
     )
+    from holdfast.journal.stores._postgres_place import PostgresPlace as PostgresPlace
+    from holdfast.journal.stores._postgres_schema import SchemaBook as SchemaBook
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import RoleKind as RoleKind
@@ -96,6 +98,8 @@ else:
             "store": "BLOB_THRESHOLD AppendRequest Chains Durability Finding Head HeldSession LeaseWish "
             "MendReport SharedStore Store",
             "stores._postgres_connections": "parse_postgres_target",
+            "stores._postgres_place": "PostgresPlace",
+            "stores._postgres_schema": "SchemaBook",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places migrate_store RoleKind find_tenant_url "

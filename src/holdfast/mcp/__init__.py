@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from holdfast.mcp.events import McpGranted as McpGranted
     from holdfast.mcp.events import McpInvoked as McpInvoked
     from holdfast.mcp.events import McpLost as McpLost
+    from holdfast.mcp.failures import Refusal as Refusal
     from holdfast.mcp.grants import GrantBook as GrantBook
+    from holdfast.mcp.logins import LoginBook as LoginBook
     from holdfast.mcp.manager import EndpointHealth as EndpointHealth
     from holdfast.mcp.manager import EndpointInfo as EndpointInfo
     from holdfast.mcp.manager import McpManager as McpManager
@@ -41,7 +43,9 @@ else:
         {
             "definitions": "LeftOut RemoteTool",
             "events": "McpConnected McpElicited McpGranted McpInvoked McpLost",
+            "failures": "Refusal",
             "grants": "GrantBook",
+            "logins": "LoginBook",
             "manager": "EndpointHealth EndpointInfo McpManager OfferedTool",
             "needs": "Needs find_needs",
             "opening": "Opening",

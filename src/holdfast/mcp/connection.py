@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
+_LOGIN_S: Final = 600.0
 _CLOSE_S: Final = 15.0
 _MOST_SILENCES: Final = 2
 """After so many calls in a row without an answer, the connection is made anew."""
@@ -160,6 +161,12 @@ class Connection:
         self._silences = self._failures = 0
         return answer
 
+    async def renew(self) -> None:
+        """End the session; the next call makes another one, at once."""
+        await self._end()
+        self._failures = self._silences = 0
+        self.hurry()
+
     async def aclose(self) -> None:
         """End the session, and the program with it; safe to repeat."""
         self._is_closed = True
@@ -173,6 +180,8 @@ class Connection:
         self._stop, self._is_up = asyncio.Event(), False
         self._task = loop.create_task(self._serve(ready, self._stop))
         limit_s = self._opening.endpoint.connect_timeout_s
+        if self._opening.visit is not None:
+            limit_s += _LOGIN_S  # a person may have to log in first
         try:
             async with asyncio.timeout(limit_s):
                 self._session = await asyncio.shield(ready)

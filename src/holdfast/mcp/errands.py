@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from holdfast.canonical import JsonObject
 from holdfast.journal import Origin, Payload
 from holdfast.mcp.elicitation import CANCEL, DECLINE, elicit
 from holdfast.mcp.events import McpElicited
+from holdfast.mcp.failures import Refusal
 from holdfast.mcp.patience import Patience
 from holdfast.mcp.results import render_error
 from holdfast.tools import ToolContext
 
 MOST_ASKED: Final = 10
 LONGEST_ANSWER_S: Final = 600.0
+
+Lend: TypeAlias = Callable[[str, ToolContext, JsonObject, int], Awaitable[JsonObject]]
+"""Asks our model for a server, in the name of the call; the number tells requests apart."""
 
 
 class Errand:
@@ -27,12 +31,15 @@ class Errand:
         context: ToolContext,
         patience: Patience,
         keep: Callable[[Payload, Origin], Awaitable[None]],
+        lend: Lend | None = None,
     ) -> None:
-        """Prepare; `keep` writes down that a person was asked."""
+        """Prepare; `keep` writes down that a person was asked, `lend` asks our model."""
+        self._lend = lend
         self._endpoint = endpoint
         self._context = context
         self._keep = keep
         self._asked = 0
+        self._sampled = 0
         self.patience = patience
 
     async def elicit(self, asked: JsonObject) -> JsonObject:
@@ -64,5 +71,17 @@ class Errand:
         await self._keep(fact, origin)
         return said
 
+    async def sample(self, asked: JsonObject) -> JsonObject:
+        """Return what our model answers; the server's time stands still meanwhile.
 
-__all__ = ["LONGEST_ANSWER_S", "MOST_ASKED", "Errand"]
+        Raises:
+            Refusal: no model is lent here, a rule or a budget says no, or it was asked too often.
+        """
+        self._sampled += 1
+        if self._lend is None or self._sampled > MOST_ASKED:
+            raise Refusal("no model is lent to this server in this call")
+        with self.patience.pause():
+            return await self._lend(self._endpoint, self._context, asked, self._sampled)
+
+
+__all__ = ["LONGEST_ANSWER_S", "MOST_ASKED", "Errand", "Lend"]

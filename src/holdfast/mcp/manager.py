@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -163,7 +163,44 @@ class McpManager:
         """
         self._keeping.pins.forget(name)
         self._keeping.grants.forget(name)
+        if self._keeping.logins is not None:
+            self._keeping.logins.forget(name)
         self._trust.revoke(self._project, _trust_name(name))
+
+    async def log_in(self, name: str, visit: Callable[[str], Awaitable[None]]) -> EndpointInfo:
+        """Log in at a server; `visit` shows a person the page, also when it asks again later.
+
+        What was kept of an earlier login is forgotten first.
+
+        Raises:
+            NotFound: there is no such server.
+            UsageError: it is switched off, or takes no login.
+            McpUntrusted: it is a project's, and the user has not vouched for it.
+            McpFailed: it cannot be reached, or the login failed.
+        """
+        server = self._make_usable(name)
+        if not server.endpoint.takes_login or self._keeping.logins is None:
+            raise UsageError(
+                detail=f"{name} takes no login: it is a program, or has a token of its own."
+            )
+        await asyncio.to_thread(self._keeping.logins.forget_tokens, name)
+        server.connection.opening.visit = visit
+        await server.connection.renew()
+        await server.look(anew=True)
+        return self._describe_endpoint(server)
+
+    async def log_out(self, name: str) -> bool:
+        """Forget the login at a server, and its connection; says whether there was one.
+
+        Raises:
+            NotFound: there is no such server.
+        """
+        server = self._find_server(name)
+        logins = self._keeping.logins
+        was_known = logins is not None and await asyncio.to_thread(logins.forget, name)
+        server.connection.opening.visit = None
+        await server.connection.renew()
+        return was_known
 
     # --- tools ------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from holdfast.policy import (
     open_every_port,
     split_port,
 )
-from holdfast.settings import McpEndpoint
+from holdfast.settings import McpEndpoint, is_loopback
 from holdfast.tools import (
     HostGrant,
     Lookup,
@@ -56,6 +56,34 @@ async def resolve_endpoint(
     checked = await SafeHttpClient(rules, lookup=lookup).check(str(endpoint.url))
     if not checked.addresses:
         raise NetworkFailed(url=str(endpoint.url), detail="it has no address")
+    return checked.addresses[0]
+
+
+async def resolve_login(
+    endpoint: McpEndpoint, url: str, policies: PolicyBundle, lookup: Lookup = look_up_host
+) -> str:
+    """Return the address to which a request of a login at an endpoint may go, looked up anew.
+
+    A server says itself who logs people in for it, so that it could name any host: the network
+    rules hold for it as for a tool. Only a server of this machine may name this machine.
+
+    Raises:
+        PermissionDenied: the host is not allowed, or the request would be sent in the clear.
+        NetworkFailed: it has no address.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if endpoint.is_local and is_loopback(host):
+        rules = NetworkRules(
+            allow_net=True, allowed_hosts=(open_every_port(host),), private_networks=_LOOPBACK
+        )
+    elif parts.scheme == "https" or host == endpoint.host:
+        rules = policies.network_rules
+    else:
+        raise _make_denied(host, "a login over http:// would send its secrets in the clear")
+    checked = await SafeHttpClient(rules, lookup=lookup).check(url)
+    if not checked.addresses:
+        raise NetworkFailed(url=url, detail="it has no address")
     return checked.addresses[0]
 
 
@@ -150,3 +178,4 @@ def _make_denied(target: str, because: str) -> PermissionDenied:
 
 
 __all__ = ["check_caller", "check_process", "check_profile", "resolve_endpoint"]
+__all__ += ["resolve_login"]

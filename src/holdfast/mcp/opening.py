@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError, McpAuthFailed, MissingExtra
+from holdfast.mcp.callback import open_callback
 from holdfast.mcp.causes import check_program, find_cause
 from holdfast.mcp.grants import Grants, list_no_grants
-from holdfast.mcp.network import check_process, resolve_endpoint
+from holdfast.mcp.logins import LoginBook
+from holdfast.mcp.network import check_process, resolve_endpoint, resolve_login
 from holdfast.mcp.results import render_error
 from holdfast.policy import PolicyBundle
 from holdfast.settings import McpEndpoint, references
@@ -28,9 +32,7 @@ from holdfast.tools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from holdfast.mcp.wire.http import Watched
+    from holdfast.mcp.wire.http import HttpLogin, Watched
     from holdfast.mcp.wire.session import Hearing, WireSession
     from holdfast.mcp.wire.stdio import Stray
 
@@ -80,6 +82,10 @@ class Opening:
     grants: Grants = list_no_grants
     """Says which hosts were granted to the program, as things are now."""
     lookup: Lookup = look_up_host
+    logins: LoginBook | None = None
+    """Where we are logged in; without one, a server that wants a login is given up."""
+    visit: Callable[[str], Awaitable[None]] | None = None
+    """Shows a person the page of a login; without it none is begun."""
     secrets: set[str] = field(default_factory=set, repr=False)
     sandbox: str = ""
     """What confines its program, once it runs."""
@@ -199,6 +205,61 @@ class Opening:
         if runner is not None:
             await runner.aclose()
 
+    @contextlib.asynccontextmanager
+    async def open_login(self) -> AsyncIterator[HttpLogin | None]:
+        """Give what logs in, as long as this is open; nothing where there is no need or way.
+
+        Raises:
+            McpAuthFailed: a variable that the endpoint names is not set.
+            StorageError: logins cannot be read.
+        """
+        from holdfast.mcp.wire import http, login  # noqa: PLC0415 - an extra, and large
+
+        endpoint, book = self.endpoint, self.logins
+        if book is None or not endpoint.takes_login:
+            yield None
+            return
+        kept = await asyncio.to_thread(book.read, self.name, str(endpoint.url))
+        is_machine = endpoint.oauth.grant == "client_credentials"
+        if kept.tokens is None and self.visit is None and not is_machine:
+            yield None
+            return
+        known = (kept.client or {}).get("redirect_uris") or [""]
+        wanted = urlsplit(str(known[0])).port or 0
+        opened = open_callback(wanted) if self.visit is not None else contextlib.nullcontext()
+        async with opened as callback:
+            auth = login.make_login(
+                self.name,
+                endpoint,
+                book,
+                read_secret=self.read_secret,
+                visit=self._show,
+                callback=callback,
+            )
+            yield http.HttpLogin(auth, self.resolve_login)
+
+    async def _show(self, url: str) -> None:
+        """Show the page of a login; raises McpAuthFailed where no browser can be sent there."""
+        if self.visit is None:
+            self.refusal = McpAuthFailed(endpoint=self.name, detail="it wants you to log in")
+            raise self.refusal
+        await self.visit(url)
+
+    def read_secret(self, variable: str) -> str:
+        """Return what a variable holds, kept out of sight from now on; else nothing."""
+        found = self.token(variable)
+        if found:
+            self.secrets.add(found)
+        return found
+
+    async def resolve_login(self, url: str) -> str:
+        """Return the address for a request of a login, checked anew; remember a refusal."""
+        try:
+            return await resolve_login(self.endpoint, url, self.policies(), self.lookup)
+        except HoldfastError as error:
+            self.refusal = error
+            raise
+
     async def resolve(self) -> str:
         """Return the address to connect to, checked anew; remember a refusal."""
         try:
@@ -230,34 +291,41 @@ def connect_by_sdk(
     async def connected() -> AsyncIterator[WireSession]:
         endpoint = opening.endpoint
         opening.refusal = None
-        if endpoint.transport == "stdio":
-            opening._stray = stdio.Stray()
+        async with contextlib.AsyncExitStack() as stack:
 
-            async def start() -> SandboxStream:
-                return await opening.start_program(stdio.MOST_LINE_BYTES)
+            async def end() -> None:
+                await asyncio.shield(opening.end_program())
 
-            transport = stdio.open_stdio_transport(start, opening._stray, on_end)
-        else:
-            opening._watched = http.Watched()
-            transport = http.open_http_transport(
-                str(endpoint.url),
-                resolve=opening.resolve,
-                headers=opening.read_headers(),
-                timeout_s=endpoint.timeout_s + _END_S,
-                connect_timeout_s=endpoint.connect_timeout_s,
-                watched=opening._watched,
+            stack.push_async_callback(end)
+            if endpoint.transport == "stdio":
+                opening._stray = stdio.Stray()
+
+                async def start() -> SandboxStream:
+                    return await opening.start_program(stdio.MOST_LINE_BYTES)
+
+                transport = stdio.open_stdio_transport(start, opening._stray, on_end)
+            else:
+                opening._watched = http.Watched()
+                login = await stack.enter_async_context(opening.open_login())
+                transport = http.open_http_transport(
+                    str(endpoint.url),
+                    resolve=opening.resolve,
+                    headers=opening.read_headers(),
+                    timeout_s=endpoint.timeout_s + _END_S,
+                    connect_timeout_s=endpoint.connect_timeout_s,
+                    watched=opening._watched,
+                    login=login,
+                )
+            yield await stack.enter_async_context(
+                session.open_session(
+                    transport,
+                    timeout_s=endpoint.timeout_s,
+                    hearing=hearing,
+                    # An address elsewhere need not know how directories are called here.
+                    root=opening.workspace if endpoint.transport == "stdio" else None,
+                    samples=endpoint.sampling,
+                )
             )
-        try:
-            async with session.open_session(
-                transport,
-                timeout_s=endpoint.timeout_s,
-                hearing=hearing,
-                # An address elsewhere need not know how directories are called here.
-                root=opening.workspace if endpoint.transport == "stdio" else None,
-            ) as made:
-                yield made
-        finally:
-            await asyncio.shield(opening.end_program())
 
     return connected()
 

@@ -17,10 +17,11 @@ from holdfast.journal import Origin, Payload
 from holdfast.mcp.connection import Connection
 from holdfast.mcp.definitions import Offer, RemoteTool, read_offer
 from holdfast.mcp.elicitation import CANCEL
-from holdfast.mcp.errands import LONGEST_ANSWER_S, MOST_ASKED, Errand
+from holdfast.mcp.errands import LONGEST_ANSWER_S, MOST_ASKED, Errand, Lend
 from holdfast.mcp.events import McpConnected, McpInvoked, McpLost
 from holdfast.mcp.failures import Lost, NoAnswer, Refusal
 from holdfast.mcp.grants import GrantBook
+from holdfast.mcp.logins import LoginBook
 from holdfast.mcp.network import check_caller, check_process, check_profile
 from holdfast.mcp.opening import Opening, connect_by_sdk
 from holdfast.mcp.patience import Patience
@@ -81,6 +82,9 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     pins: PinBook
     grants: GrantBook
     clock: Clock = SYSTEM
+    logins: LoginBook | None = None
+    lend: Lend | None = None
+    """Asks our model for a server that may have it asked."""
 
 
 class Server:
@@ -244,6 +248,7 @@ class Server:
                 patience=errand.patience,
                 on_progress=lambda *told: _report(context, *told),
                 elicit=errand.elicit,
+                sample=errand.sample,
                 traceparent=_find_trace(context),
             ),
         )
@@ -254,7 +259,11 @@ class Server:
         """List or read resources, or get a prompt, after the gate; raises as `call`."""
 
         async def send(session: WireSession, errand: Errand) -> JsonObject:
-            limits: dict[str, Any] = {"patience": errand.patience, "elicit": errand.elicit}
+            limits: dict[str, Any] = {
+                "patience": errand.patience,
+                "elicit": errand.elicit,
+                "sample": errand.sample,
+            }
             if remote.remote == READ:
                 return to_blocks(await session.read_resource(arguments["uri"], **limits))
             if remote.remote == PROMPT:
@@ -267,7 +276,8 @@ class Server:
 
     async def _perform(self, what: str, context: ToolContext, send: Send) -> ToolResult:
         begun = self._keeping.clock.monotonic()
-        errand = Errand(self.name, context, Patience(self.endpoint.timeout_s), self._keep)
+        lend = self._keeping.lend if self.endpoint.sampling else None
+        errand = Errand(self.name, context, Patience(self.endpoint.timeout_s), self._keep, lend)
         self._errands.append(errand)
         record = functools.partial(self._record_invoked, what, context, begun)
         try:
@@ -372,6 +382,12 @@ class Server:
         if len(self._errands) != 1:
             return CANCEL
         return await self._errands[0].elicit(asked)
+
+    async def on_sample(self, asked: JsonObject) -> JsonObject:
+        """Ask our model for the one call that is under way; see `on_elicit`."""
+        if len(self._errands) != 1:
+            raise Refusal("it does not say for which call it asks")
+        return await self._errands[0].sample(asked)
 
     def _on_lost(self, reason: str, pause_s: float) -> None:
         fact = McpLost(endpoint=self.name, reason=reason[:500], retry_in_s=pause_s)

@@ -49,7 +49,15 @@ def make_tool(
         context: ToolContext = values.pop(_CONTEXT)
         return await call(remote, values, context)
 
+    required = set(remote.schema.get("required") or ())
+
     def check(arguments: JsonObject) -> JsonObject:
+        # Models write null for what they leave out, where that is no value of the field.
+        left_out = {
+            name for name, value in arguments.items() if value is None and name not in required
+        }
+        if left_out and list_problems(arguments, checked):
+            arguments = {name: arguments[name] for name in arguments if name not in left_out}
         found = list_problems(arguments, checked)
         if found:
             raise ValueError("; ".join(found))

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from holdfast.memory.stores import SqliteMemoryStorage as SqliteMemoryStorage
     from holdfast.memory.stores.registry import MemoryStoreKind as MemoryStoreKind
     from holdfast.memory.stores.registry import find_memory_place as find_memory_place
+    from holdfast.memory.stores.registry import holds_memories as holds_memories
+    from holdfast.memory.stores.registry import migrate_memory_storage as migrate_memory_storage
     from holdfast.memory.stores.registry import open_memory_storage as open_memory_storage
     from holdfast.memory.summarizer import ExtractiveSummarizer as ExtractiveSummarizer
     from holdfast.memory.summarizer import MemorySummarizer as MemorySummarizer
@@ -73,7 +75,7 @@ else:
             "static_vectors": "StaticEmbedder make_default_embedder",
             "storage": "MemoryFilter MemoryStats MemoryStorage",
             "stores": "InMemoryStorage SqliteMemoryStorage",
-            "stores.registry": "MemoryStoreKind find_memory_place open_memory_storage",
+            "stores.registry": "MemoryStoreKind find_memory_place holds_memories migrate_memory_storage open_memory_storage",
             "summarizer": "ExtractiveSummarizer MemorySummarizer ModelSummarizer",
             "tools": "make_memory_tools",
             "transfer": "export_memories import_memories",

@@ -22,6 +22,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event_seq: int = 0
     """The event of the session that it was taken from."""
     run_id: str = ""
+    labels: tuple[str, ...] = ()
+    """What its run had read: `untrusted` (strangers may have written it), `private`."""
 
 
 class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +120,11 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: float | None = None
     """When it was forgotten: nothing but this tombstone is left."""
     parts: ScoreParts | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The taint labels that its reader takes on; a memory is private in any case."""
+        return tuple(sorted({*self.provenance.labels, "private"}))
 
     def is_over(self, now: float) -> bool:
         """Whether its time to live has passed; never for what is pinned."""

@@ -24,7 +24,8 @@ def has_numpy() -> bool:
     return importlib.util.find_spec("numpy") is not None
 
 
-def _make_index(dimension: int) -> VectorIndex | WordIndex:
+def make_index(dimension: int) -> VectorIndex | WordIndex:
+    """Return an empty index for vectors of a length; one of words only without numpy."""
     if not has_numpy():
         return WordIndex()
     from holdfast.memory.vector_index import VectorIndex  # noqa: PLC0415 - loads numpy
@@ -56,7 +57,7 @@ class IndexCache:
         key = (places, model)
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = CachedIndex(_make_index(dimension))
+            held = self._held[key] = CachedIndex(make_index(dimension))
         self._held.move_to_end(key)
         async with held.lock:
             # Asked first: what changes from here on has a higher number.
@@ -102,4 +103,4 @@ class IndexCache:
                 total -= self._held.pop(key).index.nbytes
 
 
-__all__ = ["CachedIndex", "IndexCache", "has_numpy"]
+__all__ = ["CachedIndex", "IndexCache", "has_numpy", "make_index"]

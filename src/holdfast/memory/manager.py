@@ -21,6 +21,7 @@ from holdfast.memory.entry import (
     MemoryEntry,
     MemoryOptions,
     MemorySummary,
+    Provenance,
     Scope,
 )
 from holdfast.memory.events import (
@@ -260,7 +261,11 @@ class MemoryManager:
         if chosen.scope != old.scope:
             raise UsageError(detail="A newer version stays in the scope of the older one.")
         kept = old.metadata if metadata is None else metadata
-        chosen = msgspec.structs.replace(chosen, supersedes=old.id)
+        chosen = msgspec.structs.replace(
+            chosen,
+            supersedes=old.id,
+            provenance=_add_labels(chosen.provenance, [old]),
+        )
         owned = self.act_for(make_owning(self.identity, old))
         draft = owned._draft(old.session_id, content, kept, chosen, "")
         if draft.valid_from < old.valid_from:
@@ -277,12 +282,14 @@ class MemoryManager:
         *,
         scope: Scope = "session",
         event_seqs: Mapping[str, int] | None = None,
+        labels: Sequence[str] = (),
     ) -> list[str]:
         """Store the turns of a conversation, each with its speaker, time and turn before.
 
         Messages that were remembered before, or are being remembered by another process,
         are left alone; returns the ids of new ones. `event_seqs` are the numbers of the
-        events that brought the messages, by the ids of these.
+        events that brought the messages, by the ids of these; `labels` the taint labels of what was
+        read in the conversation.
         """
         tenant = self.identity.tenant
         place = find_own_place(self.identity, scope, session_id)
@@ -302,6 +309,7 @@ class MemoryManager:
             previous=newest[0].id if newest else "",
             scope=scope,
             event_seqs=event_seqs or {},
+            labels=tuple(labels),
         ):
             with contextlib.suppress(AlreadyExists):
                 about = {"session": session_id, **(turn.metadata or {})}
@@ -466,7 +474,9 @@ class MemoryManager:
         ids = tuple(entry.id for entry in sources)
         memory_id = ""
         if store:
-            options = MemoryOptions(kind=_SUMMARY, derived_from=ids)
+            options = MemoryOptions(
+                kind=_SUMMARY, derived_from=ids, provenance=_add_labels(Provenance(), sources)
+            )
             about = {"method": made.method, "since": since, "is_whole": is_whole}
             memory_id = await self.store_memory(session_id, made.text, about, options=options)
         return MemorySummary(
@@ -607,6 +617,14 @@ class MemoryManager:
             memory_id=memory_id,
         )
         return draft_of(new, self.identity, now=self._clock.now(), redactor=self._redactor)
+
+
+def _add_labels(provenance: Provenance, sources: Sequence[MemoryEntry]) -> Provenance:
+    """Return it with the taint labels of what the new memory was made from."""
+    labels = {one for entry in sources for one in entry.provenance.labels}
+    return msgspec.structs.replace(
+        provenance, labels=tuple(sorted(labels.union(provenance.labels)))
+    )
 
 
 __all__ = [

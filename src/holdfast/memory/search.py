@@ -29,10 +29,13 @@ from holdfast.memory.former import (
 )
 from holdfast.memory.index_cache import CachedIndex, IndexCache
 from holdfast.memory.storage import (
+    IndexRow,
     LexicalHit,
     MemoryFilter,
     MemoryPlace,
     MemoryStorage,
+    NearestQuery,
+    NearestStorage,
     SearchLookup,
 )
 from holdfast.memory.times import find_named_times
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from holdfast.memory.vector_index import VectorIndex
 
 _log = Logger("holdfast.memory")
+_NEAREST = 512
+"""So many of the nearest of a large place are weighed."""
 
 
 class Searcher:
@@ -76,6 +81,7 @@ class Searcher:
         self._rerank_within_s = rerank_within_s
         self._clock = clock
         self._indexes = IndexCache(storage)
+        self._nearest = storage if isinstance(storage, NearestStorage) else None
         self._is_told = False
 
     async def search(
@@ -93,6 +99,8 @@ class Searcher:
         """
         self._say_what_is_missing()
         is_late = self._start_timer()
+        if self._nearest is not None and await self._nearest.is_large(places):
+            return await self._search_large(self._nearest, places, query, where, now, limit)
         cached = await self._indexes.get(places, self._embedder.model_id, self._embedder.dimension)
         async with cached.lock:
             mentioned, names = _find_mentioned(query, cached.index.speakers)
@@ -115,6 +123,51 @@ class Searcher:
             for one in (cached, *(old for old, _ in seen.former)):
                 await stack.enter_async_context(one.lock)
             found = await self._storage.select(places, words, where, ranker.choose, now=now)
+        return ranker.scored(found)
+
+    async def _search_large(
+        self,
+        storage: NearestStorage,
+        places: tuple[MemoryPlace, ...],
+        text: str,
+        where: MemoryFilter,
+        now: float,
+        limit: int,
+    ) -> list[MemoryEntry]:
+        """Search places that do not lie in memory: the storage finds what may be among the best.
+
+        What only has vectors of an embedder that was used before is found by its words.
+        """
+        is_late = self._start_timer()
+        speakers = dict.fromkeys(await storage.list_speakers(places), 0)
+        mentioned, names = _find_mentioned(text, speakers)
+        words = query_words(text, leave_out=names)
+        vector, tokens = await self._embed(drop_names(text, mentioned))
+        own = self._embedder
+        asked = Query(
+            now=now,
+            vector=vector,
+            models=(own.model_id,),
+            speakers=mentioned,
+            times=find_named_times(text),
+            limit=limit,
+        )
+        again = self._rerank(text, words, tokens, is_late)
+        index = index_cache.make_index(own.dimension)
+        ranker = _Ranker(index, where, asked, again, self._weights())
+
+        def choose(
+            hits: list[LexicalHit],
+            passing: list[int] | None,
+            lookup: SearchLookup,
+            rows: list[IndexRow],
+        ) -> list[int]:
+            index.apply(rows)
+            return ranker.choose(hits, passing, lookup)
+
+        packed = b"" if vector is None else vector.astype("<f2").tobytes()
+        near = NearestQuery(model=own.model_id, vector=packed, limit=max(_NEAREST, 4 * limit))
+        found = await storage.select_nearest(places, words, where, near, choose, now=now)
         return ranker.scored(found)
 
     def clear_indexes(self) -> None:

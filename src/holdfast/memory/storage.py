@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -138,6 +138,22 @@ class SearchLookup(Protocol):
 
 Choose: TypeAlias = Callable[[list[LexicalHit], list[int] | None, SearchLookup], Sequence[int]]
 """Picks rows among those that hold the words, and those that pass a filter (None: all do)."""
+
+
+class NearestQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a storage with an index of vectors looks for."""
+
+    model: str
+    vector: bytes
+    """Little-endian float16; empty if the query has none."""
+    limit: int
+    """So many of the nearest are weighed."""
+
+
+ChooseAmong: TypeAlias = Callable[
+    [list[LexicalHit], list[int] | None, SearchLookup, list[IndexRow]], Sequence[int]
+]
+"""As `Choose`, with what ranking needs of all memories that may be among the best."""
 
 
 class Unembedded(msgspec.Struct, frozen=True, array_like=True):
@@ -340,8 +356,39 @@ class MemoryStorage(Protocol):
         ...
 
 
+@runtime_checkable
+class NearestStorage(Protocol):
+    """A storage with an index of vectors, whose large places need not lie in memory."""
+
+    async def is_large(self, places: Sequence[MemoryPlace]) -> bool:
+        """Say whether places hold more than should be read into memory to be searched."""
+        ...
+
+    async def list_speakers(self, places: Sequence[MemoryPlace]) -> list[str]:
+        """Return who speaks in some places; maybe without the newest ones."""
+        ...
+
+    async def select_nearest(
+        self,
+        places: Sequence[MemoryPlace],
+        words: Sequence[str],
+        where: MemoryFilter,
+        near: NearestQuery,
+        choose: ChooseAmong,
+        *,
+        now: float,
+    ) -> dict[int, MemoryEntry]:
+        """Let `choose` pick, as `MemoryStorage.select`, among what may be among the best.
+
+        That is what holds the words, what is nearest of what passes the filter, the newest, and
+        the turns around them; nothing else is read.
+        """
+        ...
+
+
 __all__ = [
     "Choose",
+    "ChooseAmong",
     "IndexRow",
     "LexicalHit",
     "MemoryDraft",
@@ -350,6 +397,8 @@ __all__ = [
     "MemoryPlace",
     "MemoryStats",
     "MemoryStorage",
+    "NearestQuery",
+    "NearestStorage",
     "Purge",
     "Relation",
     "SearchLookup",

@@ -11,7 +11,7 @@ from holdfast.canonical import hash_sha256
 from holdfast.errors import AlreadyExists, TellModel, UsageError
 from holdfast.ids import make_id
 from holdfast.memory.entry import MemoryOptions, Provenance, Scope
-from holdfast.tools import Tool, ToolContext, ToolResult, tool
+from holdfast.tools import Tool, ToolContext, ToolResult, sort_labels, tool
 
 if TYPE_CHECKING:
     from holdfast.memory.manager import MemoryManager
@@ -52,6 +52,7 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
                 author=context.agent_path[-1] if context.agent_path else "",
                 tool="remember",
                 run_id=context.run_id,
+                labels=tuple(sorted(context.labels.seen)),
             ),
         )
         memory_id = _get_id(context.idempotency_key)
@@ -92,6 +93,8 @@ def make_memory_tools(manager: MemoryManager | ManagerOf) -> tuple[Tool, Tool]:
             found = await acting.search_memory(context.session_id, query, limit, scopes=scopes)
         except UsageError as error:
             raise TellModel(str(error)) from error
+        # Taint outlives the session that it was read in.
+        context.labels.add(sort_labels(one for entry in found for one in entry.labels))
         lines = [
             f"[{entry.id}] {entry.speaker + ': ' if entry.speaker else ''}{entry.content}"
             for entry in found

@@ -26,6 +26,7 @@ def iterate_new_turns(
     previous: str,
     scope: Scope,
     event_seqs: Mapping[str, int],
+    labels: tuple[str, ...] = (),
 ) -> Iterator[NewMemory]:
     """Yield what to store of messages and their ids, each linked to the one before it."""
     for message, memory_id in messages:
@@ -40,6 +41,7 @@ def iterate_new_turns(
                     author=message.agent or message.role,
                     event_seq=event_seqs.get(message.id, 0),
                     run_id=message.run_id,
+                    labels=labels,
                 ),
             )
             yield NewMemory(

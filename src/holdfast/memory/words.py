@@ -134,22 +134,24 @@ def _split(text: str) -> list[str]:
             words += _WORD.findall(chunk)
     if len(words) > 1:
         # Of a run of pairs the last character alone says nothing more.
-        return [word for word in words if not _is_single(word)] or words
+        return [word for word in words if not is_pair_start(word)] or words
     return words
 
 
-def _is_single(word: str) -> bool:
+def is_pair_start(word: str) -> bool:
+    """Say whether a word of a query is one character of a script without spaces."""
     return len(word) == 8 and word[0] == "x" and word[1:].isdigit()
 
 
 def _stem_term(word: str) -> str:
     quoted = '"' + word.replace('"', " ") + '"'
-    return quoted + " *" if _is_single(word) else quoted
+    return quoted + " *" if is_pair_start(word) else quoted
 
 
 __all__ = [
     "index_text",
     "is_filler",
+    "is_pair_start",
     "match_expression",
     "match_place",
     "match_word",

@@ -166,11 +166,19 @@ async def follow_sessions(
 
 @operation("sessions:read")
 async def list_(
-    runtime: Runtime, caller: Caller, /, session_id: str, *, after: int = 0, limit: int = 1000
+    runtime: Runtime,
+    caller: Caller,
+    /,
+    session_id: str,
+    *,
+    after: int = 0,
+    limit: int = 1000,
+    kinds: Sequence[str] = (),
 ) -> list[Event]:
-    """Return the events of a session after a number, in order."""
+    """Return the events of a session after a number, in order; with `kinds` only such ones."""
     session = await runtime.sessions.get_session(session_id)
-    return await runtime.journal.read(session.id, after=after, limit=limit)
+    wanted = frozenset(kinds) or None
+    return await runtime.journal.read(session.id, after=after, limit=limit, kinds=wanted)
 
 
 @operation("sessions:read")

@@ -33,14 +33,16 @@ async def create(
 
     `roles` are viewer, operator, developer, admin; `scopes` such as `runs:write` or
     `runs:write:helper` add to them. Requests with the key are made in the name of `subject`, or
-    else of the key itself. Nobody gives more than they have. The operator may make keys of
-    another `tenant`.
+    else of the key itself; another subject than one's own needs the scope `sessions:all`. No
+    caller gives more than it has. The operator may make keys of another `tenant`.
 
     Raises:
         UsageError: it would give nothing, or something of it cannot be meant.
         NotPermitted: it would give what the caller does not have.
         NotFound: there is no such tenant.
     """
+    if subject and not caller.may_see(subject):
+        raise NotPermitted(subject=caller.subject, scope=ALL_OWNERS)
     check_known(check_scopes(scopes))
     wanted = expand_roles(roles, scopes)
     for scope in sorted(wanted):
@@ -87,10 +89,12 @@ async def rotate(
     Raises:
         NotFound: there is no such key.
         UsageError: it is revoked or expired.
-        NotPermitted: it has rights that the caller does not have.
+        NotPermitted: it has rights that the caller does not have, or is of another subject.
     """
     chosen = await _find_tenant(runtime, caller, tenant)
     old = await runtime.control.keys.get(key_id, tenant=chosen)
+    if not caller.may_see(old.subject):
+        raise NotPermitted(subject=caller.subject, scope=ALL_OWNERS)
     for scope in sorted(old.all_scopes):
         if not _has(caller, scope):
             raise NotPermitted(subject=caller.subject, scope=scope)

@@ -145,9 +145,9 @@ async def load(runtime: Runtime, caller: Caller, /, source: bytes | LocalFile) -
     """Bring in a `run-<id>.jsonl`, so that `loops.run` with its id goes on here.
 
     The whole file is checked before anything is changed. Sessions that are here already
-    are left as they are. The run works in this client's workspace from now on, and rules
-    that were added to its sessions elsewhere do not hold here. Calls that it left open are
-    made when it goes on: import only what you would run.
+    are left as they are. The run works in this client's workspace from now on. Rules that
+    allow, granted directories and consent that it brings are inert, and calls that it left open
+    are given up: the model is told, and may ask for them anew. It goes on when it is asked to.
 
     Raises:
         InvalidImport: the file is none of a run, is damaged or was changed.

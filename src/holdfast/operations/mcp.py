@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.canonical import JsonObject
 from holdfast.mcp import (
@@ -74,6 +74,34 @@ async def grant(
         UsageError: its sandbox is not filtered, or a host is none.
     """
     return await (await runtime.mcp.manager()).grant(name, hosts, revoke=revoke)
+
+
+@local("log in on the machine of the runtime: `holdfast mcp login`")
+async def log_in(
+    runtime: Runtime, /, name: str, visit: Callable[[str], Awaitable[None]]
+) -> EndpointInfo:
+    """Log in at an MCP server by OAuth; `visit` shows a person the page.
+
+    The page leads back to an address of this machine. Tokens are kept, refreshed, and sent to
+    this server only. Where it asks for more later, `visit` is called again.
+
+    Raises:
+        NotFound: there is no such server.
+        UsageError: it takes no login.
+        McpUntrusted: it is a project's, and the user has not vouched for it.
+        McpFailed: it cannot be reached, or the login failed.
+    """
+    return await (await runtime.mcp.manager()).log_in(name, visit)
+
+
+@operation("mcp:admin")
+async def log_out(runtime: Runtime, caller: Caller, /, name: str) -> bool:
+    """Forget the login at an MCP server; says whether there was one.
+
+    Raises:
+        NotFound: there is no such server.
+    """
+    return await (await runtime.mcp.manager()).log_out(name)
 
 
 @operation("mcp:read")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.messages import Message, Part, has_file
+from holdfast.messages import Message, Part, ToolPart, has_file
 from holdfast.operations.caller import Caller
 from holdfast.operations.operation import operation
 from holdfast.runtime import Runtime
 from holdfast.sessions import Page, check_open
+from holdfast.tools import find_result_labels, keep_labels
 
 
 @operation("sessions:write")
@@ -28,6 +29,7 @@ async def add(
     """
     if not isinstance(content, str):
         content = await _keep_files(runtime, session_id, content)
+        await _keep_labels(runtime, session_id, content)
     return await runtime.sessions.add_message(session_id, role, content, wait_s=wait_s)
 
 
@@ -62,6 +64,7 @@ async def update_part(
 ) -> Message:
     """Replace the part with the same id, or add it."""
     [part] = await _keep_files(runtime, session_id, (part,))
+    await _keep_labels(runtime, session_id, (part,))
     return await runtime.sessions.update_part(session_id, message_id, part)
 
 
@@ -78,3 +81,11 @@ async def _keep_files(runtime: Runtime, session_id: str, parts: Sequence[Part]) 
     session = await runtime.sessions.get_session(session_id)
     check_open(session, runtime.journal.clock.now())
     return await runtime.runs.services.files.keep(session, parts)
+
+
+async def _keep_labels(runtime: Runtime, session_id: str, parts: Sequence[Part]) -> None:
+    """Taint a session with results that no call of it has made, before a model can read them."""
+    labels = find_result_labels(part for part in parts if isinstance(part, ToolPart))
+    if labels:
+        session = await runtime.sessions.get_session(session_id)
+        await keep_labels(runtime.sessions, session.id, labels)

@@ -29,6 +29,7 @@ import msgspec
 from holdfast.errors import NotPermitted
 from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
 from holdfast.operations.concerns import AgentsOf
+from holdfast.operations.model_names import check_models
 from holdfast.operations.ownership import OwnView
 from holdfast.operations.request import LocalPart, find_local_parts, make_request, make_request_type
 from holdfast.runtime import Runtime
@@ -150,6 +151,7 @@ class _Asked(Generic[P]):
             value = given.arguments.get(name)
             if value is not False and value not in (None, (), [], {}, ""):
                 caller.check(scope)
+        check_models(runtime, caller, given.arguments)
         view = None
         if not caller.may(ALL_OWNERS):
             view = OwnView(runtime, caller)

@@ -29,6 +29,7 @@ REPEATABLE: Final = _ANSWERS | {
     "hooks.trust",
     "mcp.accept",
     "mcp.grant",
+    "mcp.log_out",
     "mcp.trust",
     "memory.forget",
     "memory.pin",

@@ -54,6 +54,14 @@ _GOES_ON = ("run.started", "run.resumed")
 _NO_PARTS: Final[tuple[TextPart | FilePart, ...]] = ()
 
 
+async def _may_go_on(runtime: Runtime, caller: Caller, run_id: str) -> bool:
+    """Say whether a caller may have a run executed that it may read."""
+    if caller is OWNER or caller.may("runs:write"):
+        return True
+    run = await runtime.turns.find(run_id)
+    return run is not None and caller.may("runs:write", run.agent)
+
+
 def _read_content(
     content: Sequence[TextPart | FilePart],
 ) -> tuple[str, tuple[TextPart | FilePart, ...]]:
@@ -315,14 +323,14 @@ async def result(
     """Wait for the end of an agent's run and return its result.
 
     One that parks comes back as `parked`. One that no process executes any more is gone on with
-    here.
+    here if the caller may start runs, and else waited for.
 
     Raises:
         NotFound: there is no such run.
         UsageError: it is none of an agent.
         RunFailed: it failed, unless `raise_on_failure` is off; parked and cancelled are results.
     """
-    found = await runtime.runs.result(run_id)
+    found = await runtime.runs.result(run_id, may_go_on=await _may_go_on(runtime, caller, run_id))
     return found.raise_if_failed() if raise_on_failure else found
 
 
@@ -336,7 +344,8 @@ async def follow(
         RunFailed: at the end, in place of a result that is failed, unless `raise_on_failure`
             is off.
     """
-    async with contextlib.aclosing(runtime.runs.follow(run_id)) as items:
+    may_go_on = await _may_go_on(runtime, caller, run_id)
+    async with contextlib.aclosing(runtime.runs.follow(run_id, may_go_on=may_go_on)) as items:
         async for item in items:
             if raise_on_failure and isinstance(item, AgentResult):
                 item.raise_if_failed()
@@ -536,6 +545,19 @@ async def answer_calls(
         NotFound: no such call of the run waits for its client.
     """
     return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
+
+
+@operation("runs:write", agents=of_run)
+async def wake(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
+    """Let a parked run look again whether what it waits for is there; it rests again if not.
+
+    It goes on where it is executed next, by `runs.execute`, `runs.start` or `tools.call` with its
+    `run_id`. A run that has ended, or is queued, is left as it is.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    return await runtime.turns.wake(run_id, cause=f"{caller.subject} came back")
 
 
 @operation("runs:read")

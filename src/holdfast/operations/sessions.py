@@ -26,7 +26,7 @@ from holdfast.sessions import (
     SortField,
 )
 
-RUNTIME_KEYS: Final = frozenset({"lineage", "trigger"})
+RUNTIME_KEYS: Final = frozenset({"lineage", "trigger", "held_runs"})
 """Keys of a session's metadata by which the runtime itself says what a session came from."""
 BUDGET_KEY: Final = "budget"
 
@@ -243,7 +243,9 @@ async def load(
 
     The whole file is checked before anything is changed. Rules of the session that allow
     something, and directories that it was granted, are inert unless `trusts_rules` says that you
-    trust them; the rules stand in its metadata as `imported_rules`.
+    trust them; the rules stand in its metadata as `imported_rules`. It then works in the workspace
+    or below it, calls that it left open are given up, and its runs go on when they are asked to
+    (`held_runs`), not by themselves.
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -252,7 +254,12 @@ async def load(
     artifacts = await runtime.artifacts.opened()
     given = BytesIO(source) if isinstance(source, bytes) else source
     return await import_session(
-        runtime.sessions, artifacts, given, as_new=as_new, trusts_rules=trusts_rules
+        runtime.sessions,
+        artifacts,
+        given,
+        workspace=runtime.settings.workspace,
+        as_new=as_new,
+        trusts_rules=trusts_rules,
     )
 
 

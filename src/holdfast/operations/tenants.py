@@ -13,6 +13,7 @@ from holdfast.identity import Tenant, TenantState, check_subject
 from holdfast.journal import SYSTEM_SESSION
 from holdfast.operations.caller import OWNER, Caller
 from holdfast.operations.operation import operation, stream_operation
+from holdfast.providers import UsageTotals
 from holdfast.runtime import (
     ErasedUser,
     Runtime,
@@ -43,6 +44,23 @@ async def list_(runtime: Runtime, caller: Caller, /) -> list[Tenant]:
     """Return the tenants by name; the operator's own is not among them."""
     require_operator(runtime, caller)
     return await runtime.control.tenants.list_tenants()
+
+
+@operation("tenants:read")
+async def usage(runtime: Runtime, caller: Caller, /) -> dict[str, UsageTotals]:
+    """Return what each tenant used in all, by name; the operator's own is among them.
+
+    Reads every answer of every tenant, one tenant after the other.
+    """
+    require_operator(runtime, caller)
+    known = [
+        one.name for one in await runtime.control.tenants.list_tenants() if one.state != "deleted"
+    ]
+    found = {}
+    for name in [runtime.tenant, *known]:
+        async with open_tenant(runtime, name) as other:
+            found[name] = (await other.storage.usage("")).total
+    return found
 
 
 @operation("tenants:admin")

@@ -2,7 +2,9 @@
 
 Everything here starts runs through `RunExecutor` and keeps what it decides as facts in the
 journal, so that a restart folds them and goes on. Nothing here calls a tool or a model itself.
-Each has a door of its own: `orchestration.delegation`, `.loop`, `.triggers`, `.workflows`.
+`promotion` merges what passed its checks.
+Each has a door of its own: `orchestration.delegation`, `.loop`, `.promotion`, `.triggers`,
+`.workflows`.
 """
 
 from __future__ import annotations
@@ -18,5 +20,5 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {"kinds": "AGENT_PREFIX LOOP_AGENT"},
-        rooms=("delegation", "loop", "triggers", "workflows"),
+        rooms=("delegation", "loop", "promotion", "triggers", "workflows"),
     )

@@ -120,11 +120,7 @@ async def resolve_model(
         return await _make_local(registry, servers, name)
     if name:
         await _refuse_misspelt(registry, name)
-        raise UsageError(
-            detail=f"No provider is configured that could serve {name!r}. Name one, as in "
-            f"openai:{name}, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENAI_BASE_URL, or "
-            "start LM Studio, Ollama or llama.cpp."
-        )
+        raise UsageError(detail=_explain_unserved(name))
     return _resolve_offline(registry, found)
 
 
@@ -241,6 +237,18 @@ def _resolve_offline(registry: ProviderRegistry, provider: ProviderConfig) -> Re
         notice="Using the built-in offline model, which follows fixed rules and is NOT a language "
         f"model: no key is set and no model server answers on this machine.\n{HOW_TO_CONFIGURE}",
     )
+
+
+def _explain_unserved(name: str) -> str:
+    prefix, colon, _ = name.partition(":")
+    if colon and _PROVIDER.fullmatch(prefix):
+        said = f"There is no provider {prefix!r} (`holdfast providers list` shows all), and none "
+        said += f"is configured that could serve a model of the name {name!r}: set "
+    else:
+        said = f"No provider is configured that could serve {name!r}. Name one, as in "
+        said += f"openai:{name}, or set "
+    keys = "OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENAI_BASE_URL"
+    return f"{said}{keys}, or start LM Studio, Ollama or llama.cpp."
 
 
 def _explain_no_list(name: str, address: str) -> str:

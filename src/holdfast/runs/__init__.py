@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.runs.runtime import AgentRuntime as AgentRuntime
     from holdfast.runs.runtime import TakeOver as TakeOver
     from holdfast.runs.runtime import run_messages as run_messages
+    from holdfast.runs.runtime import summarize as summarize
     from holdfast.runs.services import CallScope as CallScope
     from holdfast.runs.services import OpensCalls as OpensCalls
     from holdfast.runs.services import RunCalls as RunCalls
@@ -67,7 +68,7 @@ else:
             "confinement": "Confinement select_visible_tools",
             "streaming": "StartedRun StreamItem stream_model",
             "instrumentation": "Instrumentation",
-            "runtime": "TakeOver run_messages AgentRuntime",
+            "runtime": "TakeOver run_messages summarize AgentRuntime",
             "services": "CallScope OpensCalls RunCalls RunServices",
         },
     )

@@ -140,6 +140,10 @@ class HookedModel(msgspec.Struct, frozen=True):
     _bus: Emitter
     _where: Where
 
+    def around(self, other: Model) -> HookedModel:
+        """Return another model with the same hooks around it."""
+        return msgspec.structs.replace(self, inner=other)
+
     @property
     def info(self) -> ModelInfo:
         """What is known about the wrapped model."""

@@ -40,6 +40,7 @@ from holdfast.providers import Model
 from holdfast.runs.instrumentation import HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, read_lineage
 from holdfast.runs.services import RunServices
+from holdfast.runs.skill_models import SiblingLookup
 from holdfast.runs.spending import Charge, drop_cost
 from holdfast.runs.streaming import StreamItem, stream_model
 from holdfast.runs.turn import AgentTurn
@@ -82,6 +83,8 @@ class AgentRuntime:
         """Finds the agents of runs that other processes left behind."""
         self.find_model: ModelLookup | None = None
         """Opens the models of those runs; without it they use the one that is here."""
+        self.find_sibling: SiblingLookup | None = None
+        """Opens the model that a skill names; without it skills change no model."""
         self.find_tools: ToolLookup | None = None
         """Finds the tools of those agents; without it they have those that are here."""
         self.take_over: TakeOver = _take_nothing
@@ -303,6 +306,7 @@ class AgentRuntime:
             listener=listener,
             options=options,
             deps=deps,
+            find_sibling=self.find_sibling,
         )
 
 

@@ -39,7 +39,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     `rights` are what the gate judges by; `handed_on` is what runs may have that a call starts,
     the same unless given. `sandbox` confines commands; `has_network` says whether the run may
     reach the network otherwise, as its sandbox does unless given. `inherited` are labels of
-    what was read before by whoever started the run. `before` are calls of the same run that
+    what was read before by the caller that started the run. `before` are calls of the same run that
     have a result, so that a doom loop is noticed across a restart. Tools of the scopes in `given`
     count as handed over in code.
     """

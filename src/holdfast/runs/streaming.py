@@ -39,7 +39,7 @@ class StartedRun:
     """A run that goes on in the background, and the caller that follows it."""
 
     def __init__(self, listener: Listener = hear_nothing) -> None:
-        """Nobody follows yet but the listener of whoever started it."""
+        """Only the listener of the caller that started it follows yet."""
         self._listeners = [listener]
         self.task: asyncio.Task[AgentResult] | None = None
         self._followers: list[_Heard] = []

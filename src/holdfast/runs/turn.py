@@ -11,7 +11,9 @@ a restart reads the journal and goes on:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import logging
 from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
@@ -38,10 +40,18 @@ from holdfast.context import (
     CompactionHooks,
     Compactor,
     Conversation,
+    MemoryLike,
     count_enough,
     render_state,
 )
-from holdfast.errors import BudgetExceeded, LLMContextTooLong, LLMError, LLMProtocolError
+from holdfast.errors import (
+    BudgetExceeded,
+    Conflict,
+    LLMContextTooLong,
+    LLMError,
+    LLMProtocolError,
+    StorageError,
+)
 from holdfast.hooks import ContextAfterBuild, ContextBeforeBuild, ContextBeforeCompaction
 from holdfast.ids import make_id
 from holdfast.messages import (
@@ -65,16 +75,26 @@ from holdfast.providers import (
 )
 from holdfast.runs.confinement import select_visible_tools
 from holdfast.runs.files import SessionFiles
-from holdfast.runs.instrumentation import HookedContextBuilder
+from holdfast.runs.instrumentation import HookedContextBuilder, HookedModel
 from holdfast.runs.lineage import LINEAGE_KEY, RunPosition, locate_run, refresh_ancestor_rules
 from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
+from holdfast.runs.skill_models import SiblingLookup, find_skill_model
 from holdfast.runs.spending import Charge, Spending
 from holdfast.runs.unfinished import is_answer, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
 from holdfast.state import StateManager
-from holdfast.tools import Call, CallRecord, Tool, ToolRegistry, read_records
+from holdfast.tools import (
+    Call,
+    CallRecord,
+    Label,
+    Tool,
+    ToolRegistry,
+    list_missing_labels,
+    read_records,
+    sort_labels,
+)
 from holdfast.tools import Parked as ParkedCall
 from holdfast.turns import (
     Outcome,
@@ -87,6 +107,7 @@ from holdfast.turns import (
     is_machine_fault,
 )
 
+_log = logging.getLogger("holdfast.models")
 _MOST_CORRECTIONS = 2
 _CANCELLED = "The run was cancelled."
 _FAILED = "The run failed; what became of this call was not recorded."
@@ -106,18 +127,21 @@ class AgentTurn:
         turn: Turn,
         tools: ToolRegistry,
         *,
-        model: Model,
+        model: HookedModel,
         charge: Charge,
         skills: Sequence[Skill] = (),
         listener: Listener = hear_nothing,
         options: JsonObject,
         deps: object = None,
+        find_sibling: SiblingLookup | None = None,
     ) -> None:
         """Made by the runtime, inside the session's lease."""
         self._services = services
         self._agent = agent
         self._turn = turn
         self._model, self._charge = model, charge
+        self._find_sibling, self._skill_model = find_sibling, ""
+        self._compactor: Compactor | None = None
         around = services.instrumentation
         building = services.context.prepare_for_turn()
         self._context = HookedContextBuilder(building, around.hooks, around.where)
@@ -126,6 +150,7 @@ class AgentTurn:
         self._scope = KeptRequest.of(kept) if kept else UNLIMITED
         self._tools = tools
         self._calls: RunCalls | None = None
+        self._recalled: tuple[Label, ...] = ()
         self._files: SessionFiles | None = None
         self._deps = deps
         allowed = self._scope.skill_names
@@ -198,6 +223,9 @@ class AgentTurn:
         except asyncio.CancelledError:
             await finish(self._turn.close_calls(_CANCELLED))
             self._keep_unfinished()
+            # No end of this run follows, so what it took is stored now: its caller adds it up.
+            with contextlib.suppress(StorageError, Conflict):
+                await finish(self._turn.flush())
             raise
         except Exception as error:
             if self._scope.on_outage == "park" and isinstance(error, LLMError) and is_outage(error):
@@ -226,7 +254,6 @@ class AgentTurn:
         try:
             if self._agent.written or STATE_MARK in self._agent.prompt:
                 await self._render_prompt(session, at, spending)
-            compactor = self._make_compactor(spending)
             calls = self._messages.last.tool_calls
             while True:
                 if calls:
@@ -246,7 +273,7 @@ class AgentTurn:
                     return TurnFailed(error=self._make_out_of_steps().to_dict())
                 else:
                     self._steps += 1
-                    calls = await self._ask_model(compactor, spending)
+                    calls = await self._ask_model(spending)
         except BudgetExceeded as error:
             self._keep_unfinished()
             return TurnFailed(error=error.to_dict())
@@ -279,6 +306,7 @@ class AgentTurn:
         if self._turn.is_resumed:
             mine = [message for message in self._messages if message.run_id == self._run_id]
             self._steps = sum(message.role == "assistant" for message in mine)
+            await self._follow_skills(self._list_calls_before())
         message = self._turn.request.message
         if not mine and message is not None:
             if self._left_open:
@@ -355,13 +383,29 @@ class AgentTurn:
                 approver=services.approver,
                 terms=terms,
                 instrumentation=services.instrumentation,
-                inherited=at.above.labels if at.above is not None else (),
+                inherited=(*(at.above.labels if at.above is not None else ()), *self._recalled),
                 spending=spending,
                 skill_names=self._scope.skill_names,
                 before=self._list_calls_before() if turn.is_resumed else (),
                 deps=self._deps,
             )
         )
+
+    async def _follow_skills(self, calls: Sequence[ToolPart]) -> None:
+        """Use the model that a loaded skill names, until the turn ends.
+
+        Only another one of the same provider: no skill decides to whom the conversation is sent.
+        """
+        wanted = find_skill_model(calls)
+        if not wanted or wanted == self._skill_model or self._find_sibling is None:
+            return
+        self._skill_model = wanted
+        found = await self._find_sibling(self._model.info, wanted)
+        if found is None:
+            _log.warning("The skill's model %r is not used: it is none of this provider.", wanted)
+            return
+        model, self._charge = found
+        self._model, self._compactor = self._model.around(model), None
 
     def _list_calls_before(self) -> list[ToolPart]:
         """The calls of this run that have a result."""
@@ -383,7 +427,8 @@ class AgentTurn:
 
     def _make_compactor(self, spending: Spending | None) -> Compactor:
         """Return what makes room; what that costs is reserved like every call."""
-        services, model = self._services, self._model
+        services = self._services
+        model: Model = self._model
         if spending is not None:
             model = ReservingModel(model, spending, self._charge)
         return Compactor(
@@ -393,9 +438,7 @@ class AgentTurn:
             hooks=CompactionHooks(hooks=services.instrumentation.hooks, agent=self._agent.name),
         )
 
-    async def _ask_model(
-        self, compactor: Compactor, spending: Spending | None
-    ) -> tuple[ToolPart, ...]:
+    async def _ask_model(self, spending: Spending | None) -> tuple[ToolPart, ...]:
         """Ask the model once, keep its answer, and return the calls that it asks for.
 
         Room is made before the window is full, and again when the provider refuses.
@@ -404,6 +447,8 @@ class AgentTurn:
             BudgetExceeded: the worst case does not fit; nothing was asked.
         """
         build = self._request
+        compactor = self._compactor or self._make_compactor(spending)
+        self._compactor = compactor
         if self._messages.is_partial:
             await self._begin_anew(compactor)
         request = await build(self._session, self._messages)
@@ -459,6 +504,8 @@ class AgentTurn:
         context = await self._context.build_agent_context(
             session, self._agent, self._offered, self._skills, messages=messages
         )
+        if context.memories:
+            await self._note_recalled(context.memories)
         shown = context.messages
         if self._messages.has_files:
             shown = await self._load_files(session, shown)
@@ -475,6 +522,19 @@ class AgentTurn:
         )
         client = self._scope.client
         return request if client is NO_CLIENT else _apply_wishes(request, client, self._steps)
+
+    async def _note_recalled(self, memories: Sequence[MemoryLike]) -> None:
+        """Keep the taint of memories before the model reads them, for this turn and later ones."""
+        labels = sort_labels(one for memory in memories for one in getattr(memory, "labels", ()))
+        new = tuple([label for label in labels if label not in self._recalled])
+        if not new:
+            return
+        self._recalled += new
+        journal = self._services.sessions.journal
+        if missing := await list_missing_labels(journal, self._session_id, new):
+            await self._turn.append(*missing, agent_path=self._path)
+        if self._calls is not None:
+            self._calls.context.labels.note_kept(new)
 
     async def _load_files(self, session: Session, shown: Sequence[Message]) -> Sequence[Message]:
         """Put the contents of files into what the model is shown."""
@@ -603,6 +663,7 @@ class AgentTurn:
             else:
                 waiting = waiting or result
         self._replace_last(done)
+        await self._follow_skills(tuple(done.values()))
         # Here, or below a call: then the request to end need not have arrived yet.
         if by := manager.stopped_by or turn.stopped_by:
             await self._close_open_calls()

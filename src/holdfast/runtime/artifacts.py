@@ -1,4 +1,4 @@
-"""Artifacts: the store, made when first used, in the name of whoever asks."""
+"""Artifacts: the store, made when first used, in the name of the caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError
-from holdfast.journal import Journal, SharedStore, list_store_places
+from holdfast.journal import Journal, SchemaStatus, SharedStore, list_store_places
 from holdfast.runs import LOCAL_USER
 from holdfast.settings import Settings, list_secret_values
 
@@ -60,7 +60,7 @@ class ArtifactService:
         return await self.act_for(actor)
 
     async def act_for(self, actor: ArtifactActor) -> ArtifactStore:
-        """Return the store in somebody's name.
+        """Return the store in the name of an actor.
 
         Raises:
             ConfigError: a key in the settings is none.
@@ -83,10 +83,16 @@ class ArtifactService:
 
     @property
     def _url(self) -> str:
-        """The address; where records are kept nowhere, artifacts are not either."""
-        chosen = self._settings.artifacts.url
-        is_kept = not self._settings.storage.url.startswith("memory:")
-        return chosen or ("" if is_kept else "memory://")
+        from holdfast.artifacts import choose_blob_url  # noqa: PLC0415 - a room of its own
+
+        settings = self._settings
+        return choose_blob_url(settings.artifacts.url, beside=settings.storage.url)
+
+    async def migrate_store(self, *, is_dry: bool) -> SchemaStatus | None:
+        """Bring the schema of the place up to date, or say what that would change."""
+        from holdfast.artifacts import migrate_blob_store  # noqa: PLC0415 - a room of its own
+
+        return await migrate_blob_store(self._url, base_dir=self._base_dir, is_dry=is_dry)
 
     def _build(self) -> ArtifactServices:
         from holdfast.artifacts import (  # noqa: PLC0415 - a room of its own
@@ -106,7 +112,7 @@ class ArtifactService:
             region=wanted.region or "",
             variables=list_secret_values(self._settings),
         )
-        # Whoever writes to the same journal must find the same locks.
+        # All writers of the same journal must find the same locks.
         places = list_store_places(self._settings.storage.url, base_dir=self._base_dir)
         store = self._journal.store
         locks: ArtifactLocks = FileLocks(places[0] / _LOCKS) if places else ProcessLocks()

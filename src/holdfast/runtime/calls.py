@@ -56,8 +56,8 @@ from holdfast.tools import (
 _WORKFLOW = "workflow:"
 """What the name begins with under which a workflow stands in a path of agents."""
 _USUAL_LIMITS = StateLimits()
-_FIRST_FACTS = 3
-"""Up to here a session has but its own beginning and that of its first run."""
+_FIRST_QUEUED, _FIRST_STARTED = 2, 3
+"""The numbers of these facts where nothing stands before them but the session's beginning."""
 
 
 class CallEnvironment:
@@ -110,7 +110,12 @@ class CallEnvironment:
             # The machine's own network, for which no list of hosts holds.
             commands = RawNetworkCommands(commands, confinement.policies)
         # A session that has just begun has been granted nothing, and nothing was read in it.
-        is_known = turn.is_resumed or turn.lease.session_seq > _FIRST_FACTS
+        is_known = (
+            turn.session is None
+            or turn.is_resumed
+            or turn.run.queued_at != _FIRST_QUEUED
+            or turn.lease.session_seq != _FIRST_STARTED
+        )
         labels = (
             *scope.inherited,
             *(await read_kept_labels(journal, session.id) if is_known else ()),

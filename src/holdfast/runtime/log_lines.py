@@ -355,8 +355,8 @@ def _list_scalars(fact: Payload) -> Fields:
     kept = fact.redacted() if fact.has_content else fact
     found: Fields = {}
     for name, value in msgspec.to_builtins(kept).items():
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            value = " ".join(value)
+        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+            value = "; ".join(value)
         if isinstance(value, str):
             # Of kinds that are not in the table any text may be a person's, such as a title.
             if fact.kind not in LEVELS and not name.endswith("_id"):

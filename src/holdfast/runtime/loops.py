@@ -40,6 +40,7 @@ from holdfast.orchestration.loop import (
     parse_run_file,
 )
 from holdfast.runtime.artifacts import ArtifactService
+from holdfast.runtime.import_rights import list_import_facts
 from holdfast.runtime.run_kinds import name_begun_session
 from holdfast.runtime.runs import RunService
 from holdfast.sessions import (
@@ -223,9 +224,9 @@ class LoopService:
         """Bring in a `run-<id>.jsonl`, so that `run` with its id goes on here.
 
         The whole file is checked before anything is changed. Sessions that are here already
-        are left as they are. The run works in this client's workspace from now on, and rules
-        that were added to its sessions elsewhere do not hold here. Calls that it left open are
-        made when it goes on: import only what you would run. Artifacts whose contents are not
+        are left as they are. The run works in this client's workspace from now on. Rights that
+        it brings are inert, as those of an imported session are, and calls that it left open are
+        given up. Artifacts whose contents are not
         here, because the run comes from another machine, are deleted.
 
         Raises:
@@ -241,10 +242,10 @@ class LoopService:
             name = events[0].session_id
             if await self._journal.head(name) is not None or name == SYSTEM_SESSION:
                 continue
-            await sessions.import_events(events)
-            # What an approver allowed there, for there, is not allowed here.
-            changes = SessionChanges(directory=here, permission=())
-            await self._journal.append(name, [SessionUpdated(changes=changes)])
+            # What was allowed there, for there, is not allowed here.
+            own = SessionUpdated(changes=SessionChanges(directory=here))
+            further = [*list_import_facts(events, workspace=here), own]
+            await sessions.import_events(events, further=further)
             await forget_missing(await self._artifacts.opened(), name)
         return await self._turns.get(records.run_id)
 

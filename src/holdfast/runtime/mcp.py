@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.agents import AgentRegistry
+from holdfast.canonical import JsonObject
 from holdfast.journal import SYSTEM_SESSION, Journal, Origin, Payload
 from holdfast.policy import PolicyStore
 from holdfast.redaction import Redactor
@@ -16,7 +19,7 @@ from holdfast.runtime.egress import EgressService
 from holdfast.runtime.processes import ProcessEnvironment
 from holdfast.settings import McpEndpoint, Settings, load_settings
 from holdfast.skills import TrustStore, project_root
-from holdfast.tools import ToolRegistry
+from holdfast.tools import ToolContext, ToolRegistry
 
 if TYPE_CHECKING:
     from holdfast.mcp import McpManager
@@ -36,8 +39,10 @@ class McpService:
         policies: Callable[[], Awaitable[PolicyStore]],
         processes: ProcessEnvironment,
         egress: EgressService,
+        agents: AgentRegistry,
     ) -> None:
         """Connect to the servers of these settings."""
+        self._agents = agents
         self._settings = settings
         self._base_dir = base_dir
         self._journal = journal
@@ -60,6 +65,7 @@ class McpService:
             from holdfast.mcp import (  # noqa: PLC0415 - a room of its own, often unused
                 GrantBook,
                 Keeping,
+                LoginBook,
                 McpManager,
                 Opening,
                 PinBook,
@@ -74,6 +80,7 @@ class McpService:
                     read_grant(host) for host in book.list_granted_hosts(name, endpoint)
                 ]
 
+            logins = LoginBook(self._base_dir)
             openings = [
                 Opening(
                     name=name,
@@ -84,13 +91,22 @@ class McpService:
                     open_process=self._processes.open_process,
                     open_egress=self._egress.open_for_server,
                     grants=grants_of(name, endpoint),
+                    logins=logins,
                 )
                 for name, endpoint in self._settings.mcp_endpoints.items()
             ]
             pins = PinBook(self._base_dir)
+            keeping = Keeping(
+                note=self._note,
+                pins=pins,
+                grants=book,
+                clock=self._journal.clock,
+                logins=logins,
+                lend=partial(self._lend, store),
+            )
             self._manager = McpManager(
                 openings,
-                Keeping(note=self._note, pins=pins, grants=book, clock=self._journal.clock),
+                keeping,
                 trust=TrustStore(self._base_dir),
                 project=str(project_root(workspace)),
             )
@@ -118,6 +134,20 @@ class McpService:
         """End connections to MCP servers, and their programs."""
         if self._manager is not None:
             await self._manager.aclose()
+
+    async def _lend(
+        self,
+        store: PolicyStore,
+        endpoint: str,
+        context: ToolContext,
+        asked: JsonObject,
+        number: int,
+    ) -> JsonObject:
+        from holdfast.runtime.sampling import lend_model  # noqa: PLC0415 - rarely used
+
+        return await lend_model(
+            endpoint, context, asked, number, policies=store.bundle, agents=self._agents
+        )
 
     def _read_token(self, variable: str) -> str:
         """The token in a variable, which is kept out of sight from now on."""

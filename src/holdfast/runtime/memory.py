@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, LLMAuthError
-from holdfast.journal import SYSTEM_SESSION, Payload
+from holdfast.journal import SYSTEM_SESSION, Payload, SchemaStatus
 from holdfast.messages import Message, read_compaction
 from holdfast.observability import Logger
 from holdfast.redaction import Redactor
 from holdfast.runtime.models import ModelService
 from holdfast.sessions import SUBJECT, Session, SessionManager, find_project_id
 from holdfast.settings import Settings
+from holdfast.tools import read_kept_labels
 
 if TYPE_CHECKING:
     from holdfast.memory import (
@@ -32,6 +33,8 @@ _log = Logger("holdfast.memory")
 
 _LATELY = 32
 """So many messages are looked at after a turn, unless more of them are new."""
+_NONE_FOR_S = 30.0
+"""That a shared database holds no memories is believed so long, before a turn asks again."""
 _DAY_S = 86_400.0
 _USER = "local"
 """Whose memories those of the owner of a state directory are; no subject is called so."""
@@ -60,12 +63,28 @@ class MemoryService:
         self._tenant = tenant
         self._manager: MemoryManager | None = None
         self._once = asyncio.Lock()
+        self._none_until = 0.0
 
-    @property
-    def has_any(self) -> bool:
-        """Whether anything was ever remembered here."""
-        file = self._file
-        return self._manager is not None or (file is not None and os.access(file, os.F_OK))
+    async def has_any(self) -> bool:
+        """Say whether anything was ever remembered here."""
+        if self._manager is not None:
+            return True
+        if self._file is not None:
+            return os.access(self._file, os.F_OK)
+        from holdfast.memory import holds_memories  # noqa: PLC0415 - a room of its own, often unused
+
+        return await holds_memories(self._settings.storage.url, base_dir=self._base_dir)
+
+    async def _had_any(self) -> bool:
+        """Say what `has_any` says, and believe a no from elsewhere for a while."""
+        if self._manager is not None or self._file is not None:
+            return await self.has_any()
+        now = self._journal.clock.monotonic()
+        if now < self._none_until:
+            return False
+        found = await self.has_any()
+        self._none_until = 0.0 if found else now + _NONE_FOR_S
+        return found
 
     async def manager(self, session_id: str = "") -> MemoryManager:
         """Return the manager of memories, acting for the project of a session if given."""
@@ -110,9 +129,12 @@ class MemoryService:
         tokens = self._settings.memory.recall_tokens
         if not tokens or not request.strip():
             return ()
-        if self._manager is None and not (self._file and os.access(self._file, os.F_OK)):
+        file = self._file
+        if self._manager is None and file is not None and not os.access(file, os.F_OK):
             return ()
         try:
+            if not await self._had_any():
+                return ()
             manager = await self.manager(session.id)
             found = await manager.relevant(
                 session.id, request, tokens, is_noted=is_noted, scopes=self._list_recalled()
@@ -158,13 +180,13 @@ class MemoryService:
 
     async def forget_session(self, session_id: str, *, reason: str) -> None:
         """Forget the memories that only a session could find."""
-        if self.has_any:
+        if await self.has_any():
             manager = await self.manager(session_id)
             await manager.forget_session(session_id, reason=reason or "session deleted")
 
     async def forget_user(self, subject: str) -> int:
         """Forget the memories of a subject as a user; returns how many there were."""
-        if not self.has_any:
+        if not await self.has_any():
             return 0
         from holdfast.memory import Identity, MemoryFilter  # noqa: PLC0415 - loaded by now
 
@@ -186,6 +208,13 @@ class MemoryService:
             await memory.close()
             if isinstance(memory.embedder, RemoteEmbedder):
                 await memory.embedder.close()
+
+    async def migrate_store(self, *, is_dry: bool) -> SchemaStatus | None:
+        """Bring the schema of the memories up to date, or say what that would change."""
+        from holdfast.memory import migrate_memory_storage  # noqa: PLC0415 - a room of its own
+
+        url = self._settings.storage.url
+        return await migrate_memory_storage(url, base_dir=self._base_dir, is_dry=is_dry)
 
     # --- inside -----------------------------------------------------------------------
 
@@ -294,7 +323,10 @@ class MemoryService:
             for message in said
             if not await manager.remembers(session.id, message)
         }
-        return await manager.remember_messages(session.id, said, scope=scope, event_seqs=numbers)
+        labels = await read_kept_labels(self._journal, session.id)
+        return await manager.remember_messages(
+            session.id, said, scope=scope, event_seqs=numbers, labels=labels
+        )
 
     async def _note(self, session_id: str, fact: Payload) -> None:
         known = bool(session_id) and await self._journal.head(session_id) is not None

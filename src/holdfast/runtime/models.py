@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.messages import Message
 from holdfast.providers import (
     Accountant,
@@ -19,6 +20,7 @@ from holdfast.providers import (
     CircuitBreakers,
     FallbackModel,
     Model,
+    ModelInfo,
     ProviderRegistry,
     Resolution,
     RetryingModel,
@@ -129,6 +131,26 @@ class ModelService:
         """Return a model, and what writes the cost of its answers."""
         ready = await self.ready(wanted)
         return ready.model, ready.charge
+
+    async def open_sibling(self, info: ModelInfo, wanted: str) -> tuple[Model, Charge] | None:
+        """Return another model of the provider that answers, `None` if it lists no such one.
+
+        A short name, such as `opus`, is the first listed model that has it as a part.
+        """
+        prefix, colon, name = wanted.partition(":")
+        if not colon or prefix != info.provider:
+            name = wanted
+        provider = await self.registry.find_provider(info.provider)
+        if provider is None or not provider.is_http or not info.is_llm:
+            return None
+        try:
+            listed = await self.registry.list_models(provider)
+            found = [one for one in listed if one == name or name in re.split(r"[-_.:/]", one)]
+            found.sort(key=lambda one: one != name)
+            return await self.open(f"{provider.name}:{found[0]}") if found else None
+        except HoldfastError as error:
+            _log.warning("The model %r cannot be used: %s", wanted, error)
+            return None
 
     @property
     def registry(self) -> ProviderRegistry:

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, StorageError
 from holdfast.journal import Condition, RowQuery
 from holdfast.observability import Logger
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
+from holdfast.runtime.import_rights import HELD_RUNS
 from holdfast.runtime.load_watch import LoadWatch
 from holdfast.runtime.run_kinds import find_called_tool
 from holdfast.sessions import RUNS, Run, request_of
@@ -166,6 +167,8 @@ class RecoveryService:
         An agent's run goes on in the background unless it is awaited.
         """
         runtime = self._runtime
+        if await self._is_held(run):
+            return None
         if run.agent == LOOP_AGENT:
             return lambda: runtime.loops.run("", run_id=run.id)
         if run.agent.startswith(AGENT_PREFIX):
@@ -178,6 +181,12 @@ class RecoveryService:
         request = RunRequest(agent=run.agent, message="", run_id=run.id, on_ask=kept.on_ask)
         execute = runtime.runs.execute if is_awaited else runtime.runs.start
         return lambda: execute(request)
+
+    async def _is_held(self, run: Run) -> bool:
+        """Say whether a run was imported: it goes on only by its own id."""
+        session = await self._runtime.sessions.get_session(run.session_id)
+        held = session.metadata.get(HELD_RUNS)
+        return isinstance(held, list) and run.id in held
 
     async def _see_to(self, run: Run, work: Callable[[], Awaitable[object]]) -> None:
         try:

@@ -31,7 +31,7 @@ from holdfast.context import ContextBuilder
 from holdfast.errors import AlreadyExists, NotFound, RunIdReused, UsageError
 from holdfast.hooks import Where
 from holdfast.ids import make_id
-from holdfast.journal import Journal
+from holdfast.journal import Journal, Payload
 from holdfast.messages import Message, ToolPart
 from holdfast.orchestration.delegation import CallDelegation, Children, DelegationLimits
 from holdfast.policy import ApprovalTerms, OnAsk
@@ -57,6 +57,7 @@ from holdfast.runs import (
     read_lineage,
     run_messages,
     stream_model,
+    summarize,
 )
 from holdfast.runtime.hooks import HookService
 from holdfast.runtime.memory import MemoryService
@@ -75,7 +76,13 @@ from holdfast.sessions import (
     request_of,
 )
 from holdfast.settings import Settings
-from holdfast.tools import Approver, NoApprover, ToolRegistry
+from holdfast.tools import (
+    Approver,
+    NoApprover,
+    ToolRegistry,
+    find_result_labels,
+    list_missing_labels,
+)
 from holdfast.turns import TurnQueue
 
 _MOST_WAKINGS = 100
@@ -314,35 +321,54 @@ class RunService:
                 return run
             await self._journal.store.changed(seq, _LOOK_S)
 
-    async def result(self, run_id: str) -> AgentResult:
+    async def result(self, run_id: str, *, may_go_on: bool = True) -> AgentResult:
         """Wait for the end of an agent's run and return its result; one that parks comes back.
 
-        A run that no caller executes any more is gone on with here; one that has ended is read from
-        the journal, also where its agent is known no more.
+        A run that no caller executes any more is gone on with here, if that `may_go_on`; else it
+        is waited for. One that has ended is read from the journal, also where its agent is known
+        no more.
         """
         started = self._started.get(run_id)
         if started is not None and started.task is not None:
             return await asyncio.shield(started.task)
         run = await self._turns.get(run_id)
+        if not may_go_on:
+            return await self._read_result(run_id)
         agent: str | Agent
         agent, deps = self._given.get(run_id, (run.agent, None))
         if run.has_ended and isinstance(agent, str):
             await check_is_agents(self._turns, self._journal, run_id)
             agent = await self._agents.get_agent(agent) or Agent(agent)
         request = RunRequest(agent=agent, message="", run_id=run_id, deps=deps)
+        if not run.has_ended:
+            # In the background: a caller that no longer waits must not end it.
+            await self.start(request)
+            started = self._started.get(run_id)
+            if started is not None and started.task is not None:
+                return await asyncio.shield(started.task)
         return await self.execute(request)
 
-    async def follow(self, run_id: str) -> AsyncGenerator[StreamItem, None]:
+    async def _read_result(self, run_id: str) -> AgentResult:
+        """Wait until a run rests and return what the journal says of it; nothing is executed."""
+        run = await self.wait(run_id)
+        await check_is_agents(self._turns, self._journal, run_id)
+        agent = await self._agents.get_agent(run.agent) or Agent(run.agent)
+        return summarize(agent, run, await run_messages(self._sessions, run), 0.0)
+
+    async def follow(
+        self, run_id: str, *, may_go_on: bool = True
+    ) -> AsyncGenerator[StreamItem, None]:
         """Yield what a run does that was started here, from the present message on.
 
-        The last item is the result. A run of another process gives its result alone.
+        The last item is the result, as `result` gives it. A run of another process gives its
+        result alone.
         """
         started = self._started.get(run_id)
         if started is not None:
             async with contextlib.aclosing(started.items()) as items:
                 async for item in items:
                     yield item
-        yield await self.result(run_id)
+        yield await self.result(run_id, may_go_on=may_go_on)
 
     def _make_ended(self, run_id: str, task: asyncio.Task[AgentResult]) -> None:
         started = self._started.pop(run_id, None)
@@ -536,6 +562,7 @@ class RunService:
         runtime.on_busy = request.on_busy or self._settings.sessions.on_busy
         runtime.find_agent = self._agents.get_agent
         runtime.find_model = self._models.open
+        runtime.find_sibling = self._models.open_sibling
         runtime.find_tools = self._find_tools
         if self.take_over is not None:
             runtime.take_over = self.take_over
@@ -564,10 +591,12 @@ class RunService:
         if not session_id:
             session_id = await self.find_session_for(make_title(request.message), request.run_id)
             session = await self._sessions.get_session(session_id)
-            facts = []
+            parts = [part for one in request.history for part in one.tool_calls]
+            labels = find_result_labels(parts)
+            facts: list[Payload] = [*await list_missing_labels(self._journal, session_id, labels)]
             for one in request.history:
-                parts = await self.services.files.keep(session, one.parts)
-                facts.append(MessageCreated(message=_take_over(replace(one, parts=parts))))
+                kept = await self.services.files.keep(session, one.parts)
+                facts.append(MessageCreated(message=_take_over(replace(one, parts=kept))))
             async with self._sessions.writing(session_id) as hold:
                 if not (await self._sessions.get_session(session_id)).message_count:
                     await hold.append(*facts, is_last=True)

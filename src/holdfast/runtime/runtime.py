@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
@@ -288,6 +290,7 @@ class Runtime:
             self.load_policies_once,
             self.processes,
             self.egress,
+            self.agents,
         )
         self.toolbox = ToolService(
             settings,
@@ -522,9 +525,16 @@ class Runtime:
     async def migrate_store(self, *, is_dry: bool) -> SchemaStatus:
         """Bring the schema of the records up to date, or say what that would change."""
         url = self.settings.storage.url
-        return await migrate_store(
+        records = await migrate_store(
             url, base_dir=self.base_dir, projections=PROJECTIONS, is_dry=is_dry
         )
+        applied, pending = [*records.applied], [*records.pending]
+        for what, service in (("memories", self.memory), ("artifacts", self.artifacts)):
+            found = await service.migrate_store(is_dry=is_dry)
+            if found is not None:
+                applied += [f"{what} {step}" for step in found.applied]
+                pending += [f"{what} {step}" for step in found.pending]
+        return msgspec.structs.replace(records, applied=tuple(applied), pending=tuple(pending))
 
     async def grant_role(self, role: str, kind: RoleKind) -> None:
         """Let a role of the database of the records do what a kind of process needs."""

@@ -197,7 +197,7 @@ class StorageService:
 
     async def _iterate_memory_files(self) -> AsyncIterator[tuple[str, bytes]]:
         """Yield storage/memory/{session}/{id}.json; `-` stands for memories of no session."""
-        if not await asyncio.to_thread(lambda: self._memory.has_any):
+        if not await self._memory.has_any():
             return
         manager = await self._memory.manager()
         after = ""

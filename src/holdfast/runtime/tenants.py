@@ -182,7 +182,7 @@ async def export_tenant(runtime: Runtime) -> AsyncGenerator[bytes, None]:
                 yield line
         cursor = page.next_cursor
         is_more = bool(cursor)
-    if runtime.memory.has_any:
+    if await runtime.memory.has_any():
         from holdfast.memory import export_memories  # noqa: PLC0415 - a room of its own
 
         yield _mark("memories", runtime.tenant)

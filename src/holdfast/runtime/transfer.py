@@ -25,32 +25,12 @@ from holdfast.artifacts import (
     Sealer,
     make_blob_key,
 )
-from holdfast.canonical import JsonObject
 from holdfast.errors import InvalidImport
 from holdfast.ids import make_random_token
-from holdfast.journal import Event, Journal, Payload
-from holdfast.policy import APPROVALS, Approval, ApprovalUsed
-from holdfast.sessions import (
-    PermissionRule,
-    RunParked,
-    RunWoken,
-    Session,
-    SessionChanges,
-    SessionCreated,
-    SessionManager,
-    SessionRulesAdded,
-    SessionUpdated,
-    export_lines,
-    parse_export,
-)
-from holdfast.state import StateChanged
-from holdfast.tools import GRANTS_KEY
+from holdfast.journal import Event, Journal
+from holdfast.runtime.import_rights import list_import_facts
+from holdfast.sessions import Session, SessionManager, export_lines, parse_export
 
-IMPORTED_RULES: Final = "imported_rules"
-"""Where the metadata of an imported session keep the rules that are inert until trusted."""
-_RIGHTS: Final = frozenset(
-    one.kind for one in (SessionCreated, SessionRulesAdded, SessionUpdated, StateChanged)
-)
 _KINDS: Final = frozenset({ArtifactSaved.kind, ArtifactDeleted.kind})
 _PAGE: Final = 500
 _LARGEST_LINE: Final = 4 * 1024 * 1024
@@ -93,6 +73,7 @@ async def import_session(
     artifacts: ArtifactStore,
     source: str | os.PathLike[str] | IO[bytes],
     *,
+    workspace: str | os.PathLike[str],
     as_new: bool,
     trusts_rules: bool = False,
 ) -> Session:
@@ -101,7 +82,9 @@ async def import_session(
     Rights that it brings are inert unless the caller trusts them: rules that allow are set aside,
     directories that were granted elsewhere are not granted here, and a request for consent that was
     made there counts as used up, answered or not: the call is asked for anew, in the words of this
-    machine. What holds back stays.
+    machine. What holds back stays. It works in the workspace, or below it. Calls that had begun are
+    given up, runs that had not ended go on only when they are asked to, and what was said there
+    counts as words of strangers (`untrusted`).
 
     Raises:
         InvalidImport: the file is no export, is damaged, cut short or was changed.
@@ -112,9 +95,10 @@ async def import_session(
         events, contents = await asyncio.to_thread(_split, file, stack)
         wanted = _list_contents(events)
         _check_tenant(events, artifacts.actor.tenant)
-        further = [] if trusts_rules else list_inert_rights(events)
-        if not trusts_rules and not as_new:
-            further += _list_used_up(events)
+        further = []
+        if not trusts_rules:
+            place = os.fspath(workspace)
+            further = list_import_facts(events, workspace=place, as_new=as_new)
         if not wanted and not contents:
             return await sessions.import_events(events, as_new=as_new, further=further)
         if set(contents) != wanted:
@@ -132,68 +116,6 @@ async def import_session(
         finally:
             for upload in uploads.values():
                 await upload.discard()
-
-
-def list_inert_rights(events: list[Event]) -> list[Payload]:
-    """Return the facts that set aside what an export allows; nothing if it allows nothing."""
-    rules: tuple[PermissionRule, ...] = ()
-    grants: StateChanged | None = None
-    granted_at, is_marked = 0, False
-    for event in events:
-        fact = event.decode() if event.kind in _RIGHTS else None
-        if isinstance(fact, SessionCreated):
-            rules, is_marked = fact.permission, IMPORTED_RULES in fact.metadata
-        elif isinstance(fact, SessionRulesAdded):
-            rules += fact.rules
-        elif isinstance(fact, SessionUpdated):
-            if fact.changes.permission is not msgspec.UNSET:
-                rules = fact.changes.permission
-            if fact.changes.metadata is not msgspec.UNSET:
-                is_marked |= IMPORTED_RULES in fact.changes.metadata
-        elif isinstance(fact, StateChanged) and (fact.scope, fact.key) == ("session", GRANTS_KEY):
-            grants, granted_at = fact, event.session_seq
-    facts: list[Payload] = []
-    inert = [rule for rule in rules if rule.action not in ("ask", "deny")]
-    if inert or is_marked:
-        kept = tuple(rule for rule in rules if rule.action in ("ask", "deny"))
-        told: JsonObject = {IMPORTED_RULES: [msgspec.to_builtins(rule) for rule in inert] or None}
-        facts.append(SessionUpdated(changes=SessionChanges(permission=kept, metadata=told)))
-    if grants is not None and grants.data:
-        removed = StateChanged(
-            key=grants.key,
-            version=grants.version + 1,
-            scope=grants.scope,
-            scope_id=grants.scope_id,
-            previous=granted_at,
-        )
-        facts.append(removed)
-    return facts
-
-
-def _list_used_up(events: list[Event]) -> list[Payload]:
-    """Return the facts that use up every request for consent but those that were refused.
-
-    Also those that nobody has answered: an export could show a person one call and be sealed to
-    another. A run that waits for such an answer is woken, so that it asks anew when it goes on.
-    """
-    rows: dict[str, Approval] = {}
-    parked: set[str] = set()
-    for event in events:
-        if event.kind == RunParked.kind:
-            parked.add(event.expect(RunParked).run_id)
-        if event.kind in APPROVALS.kinds:
-            fact = event.decode()
-            key = APPROVALS.key(event, fact)
-            row = APPROVALS.apply(rows.get(key), event, fact)
-            if row is not None:
-                rows[key] = row
-    found: list[Payload] = []
-    for row in rows.values():
-        if not row.is_used and row.status != "denied":
-            found.append(ApprovalUsed(approval_id=row.id, call_id=row.call_id, seal=row.seal))
-            if row.status == "open" and row.run_id in parked:
-                found.append(RunWoken(run_id=row.run_id, cause=f"{row.id} was imported"))
-    return found
 
 
 def _list_contents(events: list[Event]) -> set[str]:

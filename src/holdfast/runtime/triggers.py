@@ -8,6 +8,7 @@ import contextlib
 from holdfast.agents import RunRequest
 from holdfast.errors import AlreadyExists
 from holdfast.orchestration.triggers import (
+    LABELS,
     LOOK_S,
     TRIGGER_KEY,
     End,
@@ -19,6 +20,7 @@ from holdfast.runtime.runs import RunService
 from holdfast.runtime.workflows import WorkflowService
 from holdfast.sessions import SessionManager
 from holdfast.settings import Settings
+from holdfast.tools import keep_labels
 
 
 class TriggerService:
@@ -77,6 +79,9 @@ class TriggerService:
                 metadata={TRIGGER_KEY: about},
                 session_id=firing.session_id,
             )
+        if labels := start.given.get(LABELS):
+            # What is started has read what the words that it is given were made from.
+            await keep_labels(self._sessions, firing.session_id, labels)
         if trigger.workflow is not None:
             done = await self._workflows.run(
                 trigger.workflow,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.errors import MissingExtra
 from holdfast.journal import Condition, Event, Journal, RowQuery
 from holdfast.messages import ToolPart
-from holdfast.policy import APPROVALS, ApprovalAnswered
+from holdfast.policy import ApprovalAnswered
 from holdfast.providers.events import ModelFellBack, ModelRetried, ProviderRateLimited
 from holdfast.sessions import RUNS, MessageCreated, MessagePartUpdated, RunFailure
 from holdfast.tools.events import NestedCallEnded
@@ -228,10 +228,7 @@ class WorkMetrics:
                 where = (Condition("status", "=", status),)
                 query = RowQuery(projection=RUNS, where=where, limit=_MOST_ROWS)
                 waiting[status] += len(await journal.rows(query))
-            where = (Condition("status", "=", "pending"),)
-            asked += len(
-                await journal.rows(RowQuery(projection=APPROVALS, where=where, limit=_MOST_ROWS))
-            )
+            asked += len(await runtime.approvals.find(limit=_MOST_ROWS))
             tenant = runtime.tenant
             self._take("policy_refused", tenant).set(int(bool(runtime.policies.refused)))
             failing = "audit" in runtime.__dict__ and bool(runtime.audit.error)

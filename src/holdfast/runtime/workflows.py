@@ -38,7 +38,7 @@ from holdfast.runtime.runs import RunService
 from holdfast.runtime.toolbox import ToolService
 from holdfast.sessions import Run, Session, SessionManager
 from holdfast.settings import Settings
-from holdfast.tools import Tool
+from holdfast.tools import Tool, read_kept_labels
 from holdfast.turns import TurnQueue
 
 WorkflowLike: TypeAlias = str | Path | JsonObject | Workflow | Definition
@@ -130,7 +130,8 @@ class WorkflowService:
             if parent_id:
                 # What holds in the session above holds for all that is started from it.
                 parent = await self._sessions.get_session(parent_id)
-                metadata = list_below(None, parent).to_metadata()
+                labels = await read_kept_labels(self._sessions.journal, parent.id)
+                metadata = list_below(None, parent, labels=labels).to_metadata()
             with contextlib.suppress(AlreadyExists):
                 await self._sessions.create_session(
                     f"Workflow {definition.name}",

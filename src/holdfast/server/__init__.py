@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from holdfast.server.identity import FirstOf as FirstOf
     from holdfast.server.identity import LoopbackToken as LoopbackToken
     from holdfast.server.identity import RequestHead as RequestHead
+    from holdfast.server.mcp.content import McpContent as McpContent
+    from holdfast.server.mcp.content import McpPrompt as McpPrompt
+    from holdfast.server.mcp.content import McpResource as McpResource
+    from holdfast.server.mcp.face import offer_content as offer_content
     from holdfast.server.mcp.stdio import serve_stdio as serve_stdio
     from holdfast.server.process import load_agents as load_agents
     from holdfast.server.process import serve as serve
@@ -54,6 +58,8 @@ else:
             "factory": "create_app",
             "http": "AsgiApp ServerRequest ServerResponse Middleware",
             "identity": "Authenticator FirstOf LoopbackToken RequestHead",
+            "mcp.content": "McpContent McpPrompt McpResource",
+            "mcp.face": "offer_content",
             "mcp.stdio": "serve_stdio",
             "process": "load_agents serve",
             "tenancy": "RuntimeProvider SingleTenant",

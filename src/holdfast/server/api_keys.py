@@ -27,7 +27,8 @@ class ApiKeyAuthenticator:
         key = await self._keys.verify(read_bearer(request.headers))
         if key is None:
             raise Unauthenticated
-        await self._limits.count_key(key.id)
+        if not request.is_again:
+            await self._limits.count_key(key.id)
         return Caller(tenant=key.tenant, subject=key.subject, scopes=key.all_scopes)
 
 

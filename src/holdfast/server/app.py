@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from email.utils import formatdate
 from typing import IO, Any, Final, TypeVar
 
@@ -46,7 +46,9 @@ from holdfast.server.http import (
 from holdfast.server.idempotency import Idempotency, KeyedRequest
 from holdfast.server.identity import Authenticator
 from holdfast.server.logins import BrowserLogins, make_login_face
+from holdfast.server.open_requests import OpenRequest, OpenRequests, find_bounds
 from holdfast.server.problems import ProblemRaised, problem_response
+from holdfast.server.redaction import Redaction, hold_pieces
 from holdfast.server.streams import (
     NDJSON,
     SSE,
@@ -68,6 +70,8 @@ _PROBES = frozenset({"/health", "/ready", "/metrics"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _EXPOSED: Final = b"X-Request-Id, Location, Retry-After, Deprecation, Sunset"
 _ENDLESS: Final = frozenset({"events.watch", "events.stream", "runs.watch_family", "state.watch"})
+_PATIENCE_S: Final = 1.0
+"""Whether its client is still there is asked only of a request that takes longer."""
 _OF_SESSION: Final = frozenset({"runs.events"})
 
 T = TypeVar("T")
@@ -96,12 +100,12 @@ class HttpApplication:
         self.logins = BrowserLogins(authenticator, runtimes.operator.control.logins)
         self.authenticator: Authenticator = self.logins
         self.settings = settings
+        self.setting_sources: Mapping[str, str] = {}
+        """Where each setting came from, as far as that is known."""
         self.options = settings.server
         self.pages = dict(pages or {})
         """Paths that need no caller, and answer for themselves."""
         self.streams: set[SentStream] = set()
-        self.active = 0
-        """Requests that are being answered now."""
         self.is_draining = False
         self._has_settled = False
         self.observers: list[Callable[[str, int, float], None]] = []
@@ -116,11 +120,12 @@ class HttpApplication:
         self.faces = FaceTable(self)
         self.faces.mount("/login", make_login_face(self))
         self._idempotency = Idempotency()
+        self._open = OpenRequests(self.authenticator, recheck_s=self.options.recheck_s)
         self._detached: set[asyncio.Task[Any]] = set()
         inner: AsgiApp = self._answer
         for wrap in reversed(middleware):
             inner = wrap(inner)
-        self._inner = inner
+        self._inner = Redaction(settings, runtimes.operator.redactor).wrap(inner)
 
     # --- ASGI -------------------------------------------------------------------------
 
@@ -186,6 +191,7 @@ class HttpApplication:
     async def close(self) -> None:
         """Settle, and close the records."""
         await self.settle()
+        await self._open.close()
         await self.faces.close()
         await self.runtimes.close()
 
@@ -212,15 +218,15 @@ class HttpApplication:
         scope.setdefault("state", {})
         scope["holdfast.request_id"] = request_id
         scope["holdfast.name"] = ""
-        self.active += 1
+        is_head = scope["method"] == "HEAD"
+        passing = scope["holdfast.open"] = OpenRequest(receive, sending, is_head=is_head)
         trace = _header(scope, b"traceparent")
         incoming = INCOMING_TRACE.set(trace if parse_traceparent(trace) is not None else "")
         try:
-            with bind_log_fields(request_id=request_id):
-                await self._pass(scope, receive, sending)
+            with bind_log_fields(request_id=request_id), self._open.hold(passing):
+                await self._pass(scope, passing.receive, passing.send)
         finally:
             INCOMING_TRACE.reset(incoming)
-            self.active -= 1
             taken = asyncio.get_running_loop().time() - started
             name = scope["holdfast.name"]
             say = _log.debug if name in _PROBES and status < 400 else _log.note
@@ -299,7 +305,7 @@ class HttpApplication:
         face = self.faces.find(request.segments)
         if face is not None:
             return await self._show(*face, request, send)
-        caller = await self.authenticator.authenticate(request.head)
+        caller = await self.authenticate(request)
         endpoint = self._router.find(method, request.segments)
         request.scope["holdfast.name"] = endpoint.name
         if endpoint.route.deprecated_at:
@@ -310,6 +316,26 @@ class HttpApplication:
             tempfile.TemporaryFile() if endpoint.route.upload else contextlib.nullcontext() as file
         ):
             return await self._ask(endpoint, request, send, caller, file)
+
+    async def authenticate(self, request: ServerRequest) -> Caller:
+        """Return who asks, who is looked at again as long as the request lasts.
+
+        Raises:
+            Unauthenticated: it is none that is known.
+            RateLimitError: it, its tenant, or failures from its address came too often.
+        """
+        caller = await self.authenticator.authenticate(request.head)
+        self.note_caller(request)
+        return caller
+
+    def note_caller(self, request: ServerRequest) -> None:
+        """Look again, as long as this request lasts, whether who made it is still let in."""
+        request.scope["holdfast.open"].head = request.head
+
+    @property
+    def active(self) -> int:
+        """How many requests are being answered now."""
+        return self._open.count
 
     async def _show(
         self, prefix: str, face: Face, request: ServerRequest, send: Send
@@ -341,6 +367,7 @@ class HttpApplication:
     ) -> ServerResponse | None:
         """Read the arguments, perform the operation, and return its answer."""
         request_id: str = request.scope["holdfast.request_id"]
+        request.scope["holdfast.open"].shows_secret = endpoint.route.is_secret
         values = await self._read_values(endpoint, request, file)
         runtime = await self.runtimes.runtime_for(caller)
         key = request.headers.get("idempotency-key", "") if endpoint.method == "POST" else ""
@@ -354,10 +381,11 @@ class HttpApplication:
 
         async def perform(values: dict[str, Any], is_again: bool) -> ServerResponse:
             assert isinstance(endpoint.operation, Operation)
-            operation, goes_on = endpoint.operation, "run_id" in endpoint.fields
+            operation = endpoint.operation
             asked = perform_again if is_again else perform_once
             work = asked(operation, runtime, caller, values)
-            return encode_response(endpoint, await self.bound(work, goes_on=goes_on), values)
+            answer = await self.bound(work, **find_bounds(operation, request))
+            return encode_response(endpoint, answer, values)
 
         if not key or file is not None:
             return await perform(values, False)
@@ -388,32 +416,28 @@ class HttpApplication:
         media_type = request.headers.get("content-type", "")
         return values | endpoint.read_body(body, media_type, max_depth=self.options.max_depth)
 
-    async def perform(
+    async def bound(
         self,
-        operation: Operation[Any, Any],
-        runtime: Runtime,
-        caller: Caller,
-        values: dict[str, Any],
+        asked: Coroutine[Any, Any, T],
         *,
-        goes_on: bool = False,
-    ) -> Any:
-        """Perform an operation, no longer than a request may take.
-
-        What `goes_on` is not given up with its request: a run is followed by its id.
-        """
-        work = operation.perform(runtime, caller, **values)
-        return await self.bound(work, goes_on=goes_on)
-
-    async def bound(self, asked: Coroutine[Any, Any, T], *, goes_on: bool) -> T:
+        goes_on: bool,
+        reader: ServerRequest | None = None,
+    ) -> T:
         """Return what work answers, no later than a request may take; raises RequestTimeout.
 
-        What `goes_on` is not given up then, nor with the request.
+        What `goes_on` is not given up then, nor with the request. What only reads, for a `reader`,
+        is given up as soon as that one has gone.
+
+        Raises:
+            Disconnected: the reader has gone.
         """
         work = asyncio.ensure_future(asked)
         self._detached.add(work)
         work.add_done_callback(self._forget)
         try:
             async with asyncio.timeout(self.options.request_timeout_s):
+                if reader is not None:
+                    await _wait_or_leave(work, reader)
                 return await asyncio.shield(work)
         except TimeoutError:
             if work.done():
@@ -421,6 +445,9 @@ class HttpApplication:
             if not goes_on:
                 work.cancel()
             raise RequestTimeout(seconds=self.options.request_timeout_s) from None
+        except Disconnected:
+            work.cancel()
+            raise
         except asyncio.CancelledError:
             if work.cancelled():
                 raise ServerDraining from None
@@ -469,7 +496,13 @@ class HttpApplication:
             heartbeat_s=self.options.heartbeat_s,
             request_id=request_id,
         )
-        await self.send_stream(stream, request, send)
+        longest = self.options.stream_timeout_s
+        ending = longest and asyncio.get_running_loop().call_later(longest, stream.drain)
+        try:
+            await self.send_stream(stream, request, send)
+        finally:
+            if ending:
+                ending.cancel()
 
     async def begin_stream(
         self,
@@ -507,7 +540,7 @@ class HttpApplication:
         if name == "runs.stream" and not values.get("with_children"):
             return self._start_and_follow(runtime, caller, values)
         assert isinstance(operation, StreamOperation)
-        items = operation.perform(runtime, caller, **values)
+        items = hold_pieces(operation.perform(runtime, caller, **values))
         return to_events(items, of_session=name in _OF_SESSION, is_endless=name in _ENDLESS)
 
     async def _start_and_follow(
@@ -537,6 +570,21 @@ class HttpApplication:
             ("access-control-max-age", "600"),
         )
         return ServerResponse(204, headers=allowed)
+
+
+async def _wait_or_leave(work: asyncio.Future[Any], request: ServerRequest) -> None:
+    """Wait for work that may take long; raises Disconnected as soon as the client has gone."""
+    await asyncio.wait({work}, timeout=_PATIENCE_S)
+    if work.done():
+        return
+    leaving = asyncio.ensure_future(request.wait_gone())
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Disconnected
+    finally:
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
 
 
 async def perform_once(

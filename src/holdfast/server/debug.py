@@ -57,7 +57,7 @@ def _add(
     async def answer(
         request: ServerRequest, caller: Caller | None, request_id: str
     ) -> ServerResponse:
-        known = await app.authenticator.authenticate(request.head)
+        known = await app.authenticate(request)
         app.check_operator(known, "debug:read")
         runtime = await app.runtimes.runtime_for(known)
         looked = DebugUsed(by=known.subject, what=name, request_id=request_id)

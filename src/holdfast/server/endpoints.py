@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,8 @@ from holdfast.server.problems import ProblemRaised
 
 AnyOperation: TypeAlias = Operation[Any, Any] | StreamOperation[Any, Any]
 
+MOST_LISTED: Final = 10_000
+"""Items of a listing that is no page; operations may want fewer."""
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`(?: - at `(.*)`)?")
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 STREAM_FIELDS = frozenset({"kinds"})
@@ -101,7 +103,9 @@ class HttpEndpoint:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._explain(error) from error
         _check_text(sent)
-        return {name: getattr(sent, name) for name in sent.__struct_fields__}
+        values = {name: getattr(sent, name) for name in sent.__struct_fields__}
+        check_counts(values)
+        return values
 
     def read_query(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """Return the values of a query; those of lists may come several times.
@@ -133,6 +137,7 @@ class HttpEndpoint:
                 if default is _NOTHING:
                     raise RequestInvalid(detail=f"{name} is missing in the query")
                 values[name] = default
+        check_counts(values)
         return values
 
     def refuse_query(self, name: str) -> RequestInvalid:
@@ -213,6 +218,17 @@ def check_depth(body: bytes, most: int) -> None:
                 raise RequestInvalid(detail=f"the body is nested deeper than {most}")
         elif mark in b"]}":
             depth -= 1
+
+
+def check_counts(values: Mapping[str, Any]) -> None:
+    """Refuse listings of nothing, and those that would hold all there is in memory.
+
+    Raises:
+        RequestInvalid: `limit` is out of range.
+    """
+    limit = values.get("limit")
+    if isinstance(limit, int) and not 1 <= limit <= MOST_LISTED:
+        raise RequestInvalid(detail=f"limit is a number from 1 to {MOST_LISTED}, not {limit}")
 
 
 def _check_text(value: Any) -> None:
@@ -307,4 +323,4 @@ def list_endpoints() -> list[HttpEndpoint]:
     ]
 
 
-__all__ = ["AnyOperation", "HttpEndpoint", "Router", "list_endpoints"]
+__all__ = ["MOST_LISTED", "AnyOperation", "HttpEndpoint", "Router", "list_endpoints"]

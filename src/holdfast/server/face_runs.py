@@ -13,6 +13,7 @@ from holdfast.operations import Caller, runs
 from holdfast.runs import StreamItem
 from holdfast.runtime import Runtime
 from holdfast.server.http import Send, ServerRequest
+from holdfast.server.redaction import hold_pieces
 from holdfast.server.streams import HeardPieces
 
 _log = Logger("holdfast.server.faces")
@@ -101,7 +102,7 @@ class FrameStream:
             await self._frames.aclose()
 
     async def _wait_gone(self, request: ServerRequest) -> None:
-        watch = asyncio.ensure_future(_watch(request))
+        watch = asyncio.ensure_future(request.wait_gone())
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({watch, stop}, return_when="FIRST_COMPLETED")
@@ -109,11 +110,6 @@ class FrameStream:
             for task in (watch, stop):
                 task.cancel()
             await asyncio.gather(watch, stop, return_exceptions=True)
-
-
-async def _watch(request: ServerRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def start_run(
@@ -139,7 +135,7 @@ async def _follow(
     runtime: Runtime, caller: Caller, run_id: str, heard: HeardPieces, *, cancels: bool
 ) -> AsyncGenerator[StreamItem, None]:
     has_rested = False
-    items = heard.items(runtime, caller, run_id)
+    items = hold_pieces(heard.items(runtime, caller, run_id))
     try:
         async for item in items:
             has_rested = isinstance(item, AgentResult)

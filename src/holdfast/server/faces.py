@@ -19,6 +19,7 @@ from holdfast.operations import Caller, Operation, StreamOperation
 from holdfast.runtime import Runtime
 from holdfast.server.endpoints import check_depth
 from holdfast.server.http import Send, ServerRequest, ServerResponse, read_pairs
+from holdfast.server.open_requests import find_bounds
 from holdfast.server.problems import problem_response
 from holdfast.server.streams import EventStream, StreamEvent
 
@@ -75,7 +76,7 @@ class FaceRequest:
             RateLimitError: it, its tenant, or failures from its address came too often.
         """
         if self._caller is None:
-            self._caller = await self.app.authenticator.authenticate(self.request.head)
+            self._caller = await self.app.authenticate(self.request)
         return self._caller
 
     async def open_runtime(self) -> Runtime:
@@ -85,8 +86,8 @@ class FaceRequest:
     async def perform(self, operation: Operation[..., T], /, **values: Any) -> T:  # noqa: ANN401 - fields of a request
         """Perform an operation in the caller's name, no longer than a request may take."""
         caller, runtime = await self.authenticate(), await self.open_runtime()
-        goes_on = "run_id" in operation.request.__struct_fields__
-        answer: T = await self.app.perform(operation, runtime, caller, values, goes_on=goes_on)
+        work = operation.perform(runtime, caller, **values)
+        answer: T = await self.app.bound(work, **find_bounds(operation, self.request))
         return answer
 
     async def follow(

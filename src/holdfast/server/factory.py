@@ -20,13 +20,13 @@ from holdfast.server.pages import add_pages
 from holdfast.server.shared_links import LinkBearer
 from holdfast.server.tenancy import RuntimeProvider
 from holdfast.server.tenant_runtimes import TenantRuntimes
-from holdfast.settings import Settings, load_settings
+from holdfast.settings import LoadedSettings, Settings, load_settings
 
 MIDDLEWARE_GROUP: Final = "holdfast.server_middleware"
 
 
 def create_app(
-    settings: Settings | None = None,
+    settings: Settings | LoadedSettings | None = None,
     *,
     agents: Sequence[Agent] = (),
     authenticator: Authenticator | None = None,
@@ -43,13 +43,16 @@ def create_app(
     returns one, the first is the outermost; installed packages offer theirs as entry points of
     the group `holdfast.server_middleware`, which are used with `loads_entry_points`.
 
+    `LoadedSettings` also say where each value came from, which the dashboard then shows.
+
     Where it is mounted in another application, that one must pass the lifespan on, or call
     `open` and `close` itself.
 
     Raises:
         ConfigError: the settings are wrong, or would let others in without keys.
     """
-    chosen = settings if settings is not None else load_settings().settings
+    given = settings if settings is not None else load_settings()
+    chosen = given.settings if isinstance(given, LoadedSettings) else given
     if runtimes is not None and agents:
         raise UsageError(detail="Give `agents` or `runtimes`; a provider brings its own agents.")
     if runtimes is None:
@@ -65,6 +68,8 @@ def create_app(
     if loads_entry_points:
         middleware = [*middleware, *load_middleware()]
     app = HttpApplication(runtimes, authenticator, settings=chosen, middleware=middleware)
+    if isinstance(given, LoadedSettings):
+        app.setting_sources = given.sources
     add_pages(app)
     return app
 

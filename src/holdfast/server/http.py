@@ -110,6 +110,11 @@ class ServerRequest:
         if len(length) > 15 or int(length) > limit:
             raise RequestTooLarge(detail=f"the body is larger than {limit} bytes")
 
+    async def wait_gone(self) -> None:
+        """Return when the client has gone; its body was read before."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
     async def read_chunk(self, timeout_s: float) -> MutableMapping[str, Any]:
         """Return the next part of the body, as ASGI has it; raises as `read_body`."""
         try:

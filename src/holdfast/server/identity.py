@@ -29,6 +29,8 @@ class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     """Of the client, as far as trusted proxies say; empty where the socket has none."""
     scheme: str = "http"
+    is_again: bool = False
+    """Whether it was let in before, and is only looked at again: that counts against no limit."""
 
 
 class Authenticator(Protocol):

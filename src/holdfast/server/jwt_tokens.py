@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.errors import ConfigError, HoldfastError, MissingExtra, Unauthenticated
-from holdfast.identity import ROLES, check_scopes, expand_roles, is_subject
+from holdfast.identity import KEY_SUBJECTS, ROLES, check_scopes, expand_roles, is_subject
 from holdfast.observability import Logger
 from holdfast.operations import Caller
 from holdfast.policy import NetworkRules, open_every_port
@@ -197,6 +197,9 @@ class JwtAuthenticator:
         if self._options.tenant_claim is not None:
             tenant = claims.get(self._options.tenant_claim)
         if not isinstance(subject, str) or not is_subject(subject) or not isinstance(tenant, str):
+            raise Unauthenticated
+        if subject.lower().startswith(KEY_SUBJECTS):
+            # The subject of an API key without one: an issuer must not speak for it.
             raise Unauthenticated
         roles = _words(claims.get(self._options.roles_claim))
         # What is not a role or a scope of ours is meant for somebody else.

@@ -101,9 +101,10 @@ class LimitedAuthenticator:
             if caller is not OWNER and not await self._tenants.is_active(caller.tenant):
                 raise Unauthenticated
         except Unauthenticated:
-            await self._limits.count_failure(request.address)
+            if not request.is_again:
+                await self._limits.count_failure(request.address)
             raise
-        if caller is not OWNER:
+        if caller is not OWNER and not request.is_again:
             await self._limits.count_caller(caller)
         return caller
 

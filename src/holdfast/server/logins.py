@@ -1,4 +1,4 @@
-"""Browsers log in: by a link for one use or by a key, once; by a cookie from then on.
+"""Browsers log in: by a link, a key or an identity provider, once; by a cookie from then on.
 
 A cookie stands for the key or token with which its login was begun, and opens nothing that this
 one does not open any more: every request is authenticated with it again. What is stored of it is
@@ -13,12 +13,14 @@ from one of them, and forms of the dashboard bring a token. Scripts cannot read 
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.errors import RequestInvalid, Unauthenticated
+from holdfast.errors import NetworkFailed, RequestInvalid, Unauthenticated
 from holdfast.identity import LoginService
+from holdfast.observability import Logger
 from holdfast.operations import Caller
 from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import ServerResponse
@@ -27,13 +29,16 @@ from holdfast.server.problems import ProblemRaised
 
 if TYPE_CHECKING:
     from holdfast.server.app import HttpApplication
+    from holdfast.server.oidc import IdentityProvider
 
 HOME: Final = "/dashboard"
 """Where a browser goes that has logged in and does not say where to."""
+_log = Logger("holdfast.server")
 _COOKIE: Final = "holdfast_login"
 _SECURE_COOKIE: Final = "__Host-holdfast_login"
 """Over HTTPS: a browser takes it from this very host only, and never sends it elsewhere."""
 _LONGEST_BEARER: Final = 8_000
+_OWN_WORDS: Final = frozenset({"links", "end", "provider", "callback"})
 _HTML: Final = "text/html; charset=utf-8"
 _PAGE_HEADERS: Final = (
     ("content-security-policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"),
@@ -188,8 +193,18 @@ def make_login_face(app: HttpApplication) -> Face:
 
     `POST /login/links` with a key makes a link, `GET /login/{code}` uses it, `POST /login` takes
     a key in a form, `POST /login/end` ends the login. `GET /login` leads to the page of the form.
+    Where an identity provider is configured, `GET /login/provider` leads there, and
+    `/login/callback` is where it sends browsers back to.
+
+    Raises:
+        ConfigError: an identity provider is configured, and cannot be used so.
     """
     logins = app.logins
+    provider = None
+    if app.options.jwt.client_id is not None:
+        from holdfast.server.oidc import IdentityProvider  # noqa: PLC0415 - only where configured
+
+        provider = IdentityProvider(app.settings)
 
     async def answer(request: FaceRequest) -> ServerResponse:
         head, root = request.request.head, str(request.request.scope.get("root_path", ""))
@@ -210,7 +225,9 @@ def make_login_face(app: HttpApplication) -> Face:
             case "POST", ("end",):
                 check_own_page(head)
                 return _send_to(f"{root}{HOME}", await logins.end(head))
-            case "GET", (code,) if code not in ("links", "end"):
+            case "GET", ("provider" | "callback" as word,) if provider is not None:
+                return await _use_provider(provider, logins, head, root, word, query)
+            case "GET", (code,) if code not in _OWN_WORDS:
                 to = check_target(query.get("to", "") or HOME)
                 try:
                     cookie = await logins.use_link(head, code)
@@ -225,11 +242,36 @@ def make_login_face(app: HttpApplication) -> Face:
     return Face(answer=answer, is_open=True)
 
 
+async def _use_provider(
+    provider: IdentityProvider,
+    logins: BrowserLogins,
+    head: RequestHead,
+    root: str,
+    word: str,
+    query: Mapping[str, str],
+) -> ServerResponse:
+    """Send a browser to the provider, or log it in as it comes back: the attempt is over then."""
+    ended = provider.end(head)
+    try:
+        if word == "provider":
+            to = check_target(query.get("to", "") or HOME)
+            place, kept = await provider.begin(head, root, to)
+            return _send_to(place, kept)
+        bearer, to = await provider.finish(head, root, query)
+        cookie = await logins.begin(head, bearer)
+    except NetworkFailed as error:
+        _log.warning("the identity provider cannot be asked", error=str(error))
+        return _send_to(f"{root}{HOME}/login?wrong=provider-out", ended)
+    except Unauthenticated:
+        return _send_to(f"{root}{HOME}/login?wrong=provider", ended)
+    return _make_welcome(root + check_target(to), cookie, ended)
+
+
 def _send_to(path: str, *headers: tuple[str, str]) -> ServerResponse:
     return ServerResponse(303, b"", "text/plain; charset=utf-8", (("location", path), *headers))
 
 
-def _make_welcome(path: str, cookie: tuple[str, str]) -> ServerResponse:
+def _make_welcome(path: str, *cookies: tuple[str, str]) -> ServerResponse:
     """Return a page that leads on.
 
     Not a redirect: that one would still count as coming from where the link stood, and a browser
@@ -241,7 +283,7 @@ def _make_welcome(path: str, cookie: tuple[str, str]) -> ServerResponse:
         f'<meta http-equiv="refresh" content="0; url={place}"></head>'
         f'<body><main><h1>You are logged in</h1><a href="{place}">Go on</a></main></body></html>'
     )
-    return ServerResponse(200, page.encode(), _HTML, (cookie, *_PAGE_HEADERS))
+    return ServerResponse(200, page.encode(), _HTML, (*cookies, *_PAGE_HEADERS))
 
 
 __all__ = [

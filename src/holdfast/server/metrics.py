@@ -52,7 +52,7 @@ def make_metrics(app: HttpApplication) -> Handler:
     async def show(
         request: ServerRequest, caller: Caller | None, request_id: str
     ) -> ServerResponse:
-        known = await app.authenticator.authenticate(request.head)
+        known = await app.authenticate(request)
         app.check_operator(known, "metrics:read")
         async with one_at_a_time:
             await work.update(app.runtimes.list_open())

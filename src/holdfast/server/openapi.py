@@ -18,7 +18,7 @@ from holdfast.hooks import BusEvent
 from holdfast.journal import Event, Payload, list_known_kinds
 from holdfast.operations import ROUTES
 from holdfast.orchestration.delegation import FamilyEvent
-from holdfast.server.endpoints import HttpEndpoint, is_object, list_endpoints
+from holdfast.server.endpoints import MOST_LISTED, HttpEndpoint, is_object, list_endpoints
 from holdfast.server.problems import ProblemDetails, list_statuses
 from holdfast.server.streams import BusEventView, EventView, FamilyEventView
 
@@ -177,6 +177,8 @@ def _parameters(endpoint: HttpEndpoint, by_type: dict[Any, Any]) -> list[JsonObj
                 one["content"] = {"application/json": {"schema": schema}}
             else:
                 one["schema"] = _without_null(schema)
+                if name == "limit":
+                    one["schema"] |= {"minimum": 1, "maximum": MOST_LISTED}
             found.append(one)
         for name, owner in endpoint.flat.items():
             kind = endpoint.flat_type(name, owner)

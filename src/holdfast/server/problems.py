@@ -31,6 +31,7 @@ _STATUS: Final[dict[type[HoldfastError], int]] = {
     errors.SessionBusy: 409,
     errors.Failed: 502,
     errors.RequestTimeout: 408,
+    errors.LLMInputUnsupported: 422,
     errors.ToolInputInvalid: 422,
     errors.FileError: 422,
     errors.StorageError: 503,

@@ -23,6 +23,7 @@ from holdfast.orchestration.delegation import FamilyEvent
 from holdfast.runtime import Runtime
 from holdfast.server.http import Send, ServerRequest
 from holdfast.server.problems import make_problem
+from holdfast.server.redaction import hold_pieces
 
 SSE: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
@@ -192,7 +193,7 @@ async def merge_run(
     if pieces is None:
         pieces = runs.follow.perform(runtime, caller, run_id, raise_on_failure=False)
     stored = runs.events.perform(runtime, caller, run_id, after=after)
-    tasks = [asyncio.create_task(take(source)) for source in (stored, pieces)]
+    tasks = [asyncio.create_task(take(source)) for source in (stored, hold_pieces(pieces))]
     try:
         left = len(tasks)
         while left:

@@ -209,7 +209,7 @@ class RunQueued(Payload, frozen=True, kw_only=True):
 
 @upcaster("run.queued", from_version=1)
 def _queue_without_trace(value: JsonObject) -> JsonObject:
-    """Of the first version no trace is known; its options have no wishes of a client."""
+    """Of the first version no trace is known; its options name no client, queue or priority."""
     return value
 
 

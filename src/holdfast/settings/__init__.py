@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from holdfast.settings.keys import list_sections as list_sections
     from holdfast.settings.load import HOOKS_FOLDER as HOOKS_FOLDER
     from holdfast.settings.load import LoadedSettings as LoadedSettings
+    from holdfast.settings.load import list_rows as list_rows
     from holdfast.settings.load import load_settings as load_settings
     from holdfast.settings.load import make_config_error as make_config_error
     from holdfast.settings.load import vouch_for as vouch_for
     from holdfast.settings.mcp import McpEndpoint as McpEndpoint
+    from holdfast.settings.mcp import McpOAuth as McpOAuth
     from holdfast.settings.mcp import McpSandbox as McpSandbox
     from holdfast.settings.mcp import check_names as check_names
     from holdfast.settings.mcp import is_loopback as is_loopback
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.settings.secrets import list_secret_values as list_secret_values
     from holdfast.settings.unvouched import Gap as Gap
     from holdfast.settings.unvouched import UnvouchedSettings as UnvouchedSettings
+    from holdfast.settings.work import PromotionSettings as PromotionSettings
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -55,11 +58,12 @@ else:
             "files": "MAX_BYTES UnreadableFile parse_toml parse_variables read_text",
             "guarded": "list_governing_places list_secret_places make_unvouched_settings",
             "keys": "CONFIG_VARIABLE Key list_keys list_sections",
-            "load": "HOOKS_FOLDER LoadedSettings make_config_error load_settings vouch_for",
-            "mcp": "McpEndpoint McpSandbox check_names is_loopback references",
+            "load": "HOOKS_FOLDER LoadedSettings list_rows load_settings make_config_error vouch_for",
+            "mcp": "McpEndpoint McpOAuth McpSandbox check_names is_loopback references",
             "mcp_file": "Place add_endpoint check_endpoint find_endpoint_file remove_endpoint",
             "secrets": "list_secret_values find_variables_around",
             "run_writes": "RunWrites WriteWindow",
             "unvouched": "Gap UnvouchedSettings",
+            "work": "PromotionSettings",
         },
     )

@@ -39,6 +39,7 @@ from holdfast.settings.work import (
     NetworkSettings,
     OrchestrationSettings,
     PolicySettings,
+    PromotionSettings,
     SecretSettings,
     ToolSettings,
 )
@@ -90,6 +91,7 @@ class Settings(SettingsSection):
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     policies: PolicySettings
     tools: ToolSettings
+    promotion: PromotionSettings = Field(default_factory=PromotionSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp_endpoints: McpEndpoints = Field(
         default_factory=dict,

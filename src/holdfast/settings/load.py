@@ -20,7 +20,7 @@ from holdfast.settings.files import Mistake, UnreadableFile, parse_variables, re
 from holdfast.settings.keys import CONFIG_VARIABLE, FILE_SUFFIX, list_keys, list_sections
 from holdfast.settings.mcp import McpEndpoint, check_names
 from holdfast.settings.secret_files import list_secret_files, read_secret_file
-from holdfast.settings.service import JwtSettings
+from holdfast.settings.service import JwtSettings, ServerSettings
 from holdfast.settings.sources import Collector, FoundSetting, Rank
 from holdfast.settings.unvouched import UnvouchedSettings
 
@@ -53,20 +53,10 @@ _NOT_FOR_PROJECTS: Final = {
     # Whoever names the server is sent the key, and what people type.
     "remote.url": "name the server that is asked",
     **{
-        f"server.{name}": "say who may reach the server"
+        f"server.{name}": "say who may reach the server, and how far"
         for name in (
-            "host",
-            "allowed_hosts",
-            "allowed_origins",
-            "trusted_proxies",
-            "debug",
-            "requests_per_key",
-            "requests_per_user",
-            "requests_per_tenant",
-            "failed_logins",
-            "rate_store",
-            "max_tenants",
-            "webhook_networks",
+            # What is added to it is closed to projects until it is named here.
+            *(set(ServerSettings.model_fields) - {"port", "grace_s", "heartbeat_s", "jwt"}),
             *(f"jwt.{field}" for field in JwtSettings.model_fields),
         )
     },
@@ -98,24 +88,11 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_value(self, key: str) -> object:
         """The value of a dotted key; secrets stay wrapped."""
-        value: object = self.settings
-        for part in key.split("."):
-            value = getattr(value, part)
-        return value
+        return _read_value(self.settings, key)
 
     def rows(self) -> list[dict[str, object]]:
         """Every setting with value and source, ready to print; secrets are hidden."""
-        rows: list[dict[str, object]] = []
-        for name, key in list_keys().items():
-            value = self.read_value(name)
-            if key.is_secret and value is not None:
-                value = "(hidden)"
-            elif isinstance(value, Path):
-                value = str(value)
-            elif isinstance(value, dict):
-                value = {name: one.said() for name, one in value.items()}
-            rows.append({"key": name, "value": value, "source": self.sources[name]})
-        return rows
+        return list_rows(self.settings, self.sources)
 
     def secret(self, variable: str) -> SecretStr | None:
         """A key by the name of its variable, for providers that have no setting.
@@ -152,6 +129,31 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
                 if item.name == variable and item.value.strip():
                     return SecretStr(item.value.strip())
         return None
+
+
+def list_rows(settings: Settings, sources: Mapping[str, str]) -> list[dict[str, object]]:
+    """Return every setting with its value and source, ready to print; secrets are hidden.
+
+    The source is empty where it is not known, as of settings that a program made by itself.
+    """
+    rows: list[dict[str, object]] = []
+    for name, key in list_keys().items():
+        value = _read_value(settings, name)
+        if key.is_secret and value is not None:
+            value = "(hidden)"
+        elif isinstance(value, Path):
+            value = str(value)
+        elif isinstance(value, dict):
+            value = {name: one.said() for name, one in value.items()}
+        rows.append({"key": name, "value": value, "source": sources.get(name, "")})
+    return rows
+
+
+def _read_value(settings: Settings, key: str) -> object:
+    value: object = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def load_settings(

@@ -80,6 +80,55 @@ _OUR_HEADERS: Final = frozenset(
 )
 
 
+class McpOAuth(BaseModel):
+    """How we log in at an MCP server that wants OAuth, where it differs from what servers tell."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
+
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        default="authorization_code",
+        description="`authorization_code`: a person logs in (`holdfast mcp login`); "
+        "`client_credentials`: the client itself, with `client_id` and its secret or key.",
+    )
+    client_id: Word = Field(
+        default="", description="Our client id, where we were registered by hand."
+    )
+    client_secret_env: VariableName | Literal[""] = Field(
+        default="", description="Variable that holds the secret of `client_id`."
+    )
+    private_key_env: VariableName | Literal[""] = Field(
+        default="",
+        description="Variable that holds a private key (PEM), to sign with rather than a secret.",
+    )
+    algorithm: Literal["ES256", "ES384", "RS256", "EdDSA"] = Field(
+        default="ES256", description="How `private_key_env` signs."
+    )
+    client_metadata_url: Url | None = Field(
+        default=None,
+        description="Address of our client metadata document, which is then the client id.",
+    )
+    issuer: Url | None = Field(
+        default=None,
+        description="The only authorization server that may see `client_id` and its secret.",
+    )
+    scope: Word = Field(default="", description="Scopes to ask for, if not those that it names.")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> McpOAuth:
+        has_proof = bool(self.client_secret_env or self.private_key_env)
+        if has_proof and not self.client_id:
+            raise ValueError("a secret or a key belongs to a client_id")
+        if has_proof and self.issuer is None:
+            raise ValueError("a secret or a key is shown to one issuer only; name it")
+        if self.grant == "client_credentials" and not has_proof:
+            raise ValueError("client_credentials needs client_secret_env or private_key_env")
+        if self.private_key_env and self.grant != "client_credentials":
+            raise ValueError("private_key_env is for the grant client_credentials")
+        return self
+
+
 class McpEndpoint(BaseModel):
     """One MCP server: a program that is started, or an address that is asked."""
 
@@ -113,6 +162,16 @@ class McpEndpoint(BaseModel):
         default={},
         max_length=32,
         description="Further headers for an `http` server; `${NAME}` as in `env`.",
+    )
+    oauth: McpOAuth = Field(
+        default=McpOAuth(),
+        description="How we log in at an `http` server; `holdfast mcp login NAME` needs none of it "
+        "where the server registers clients itself.",
+    )
+    sampling: Switch = Field(
+        default=False,
+        description="Let the server ask our model during a call: in a run of its own without "
+        "tools, within the budget of the run that called.",
     )
     rate_limit_per_minute: OptionalCount = Field(
         default=None, description="Calls in any 60 seconds; more wait, at most 30 s."
@@ -163,6 +222,8 @@ class McpEndpoint(BaseModel):
             raise ValueError("a stdio endpoint has a command, and no url")
         if self.hosts and not self.is_filtered:
             raise ValueError("hosts are for the sandboxes filtered and read-only-filtered")
+        if self.transport == "stdio" and self.oauth != McpOAuth():
+            raise ValueError("oauth is for http endpoints; a program has env")
         if self.headers and self.transport == "stdio":
             raise ValueError("headers are for http endpoints; a program has env")
         return self
@@ -208,6 +269,12 @@ class McpEndpoint(BaseModel):
     def is_local(self) -> bool:
         """Whether it is an address of this machine."""
         return is_loopback(self.host)
+
+    @property
+    def takes_login(self) -> bool:
+        """Whether a person, or the client itself, may log in there by OAuth."""
+        has_header = any(name.lower() == "authorization" for name in self.headers)
+        return self.transport == "http" and not self.auth_token_env and not has_header
 
     @property
     def has_network(self) -> bool:
@@ -272,5 +339,5 @@ McpEndpoints = Annotated[
 ]
 """MCP servers by name: lower-case letters, digits and hyphens, at most 24."""
 
-__all__ = ["McpEndpoint", "McpEndpoints", "McpSandbox", "check_names", "is_loopback"]
+__all__ = ["McpEndpoint", "McpEndpoints", "McpOAuth", "McpSandbox", "check_names", "is_loopback"]
 __all__ += ["references"]

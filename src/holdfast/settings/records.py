@@ -85,9 +85,10 @@ class ArtifactSettings(SettingsSection):
     url: StoreUrl = Field(
         default="",
         description="Address of the place: `file:///DIRECTORY`, `sqlite:///DIRECTORY` (the file "
-        "`artifacts.db`), `memory://`, or a bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, "
-        "`az://CONTAINER/PREFIX` (extra `s3`). Without it, `artifacts` in the state directory. A "
-        "project's file cannot set it.",
+        "`artifacts.db`), `postgresql://USER@HOST/DATABASE` (extra `postgres`), `memory://`, or a "
+        "bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` (extra "
+        "`s3`). Without it, the database of `storage.url` where that names Postgres, else "
+        "`artifacts` in the state directory. A project's file cannot set it.",
     )
     endpoint_url: Url | None = Field(
         default=None,

@@ -25,6 +25,7 @@ _LOG: Final = "windows.jsonl"
 _MOST_BYTES: Final = 512 * 1024
 # File systems stamp by a clock that ticks more coarsely than it is read.
 _TICK_NS: Final = 20_000_000
+_MOST_LINKS: Final = 40
 
 
 class _Window(msgspec.Struct, frozen=True, array_like=True):
@@ -92,13 +93,15 @@ class RunWrites:
     # --- within ---------------------------------------------------------------------
 
     def _list_stamps(self, path: str | os.PathLike[str]) -> list[tuple[str, int]]:
-        """Return where the entry and what it leads to really are, and when each was changed."""
+        """Return where an entry, every link on the way and what it leads to really are.
+
+        With each stands when it was changed: a link that is turned in the middle chooses the file.
+        """
         place = os.path.abspath(path)
-        # The way to the entry is resolved, the entry itself is not.
         own = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
         real = os.path.realpath(place)
         found: list[tuple[str, int]] = []
-        for one in dict.fromkeys((own, real)):
+        for one in dict.fromkeys((own, *_list_links(place), real)):
             with contextlib.suppress(OSError):
                 found.append((one, os.lstat(one).st_ctime_ns))
         return found
@@ -196,6 +199,25 @@ class WriteWindow:
             self._writes._end(self)
         finally:
             os.close(self._handle)
+
+
+def _list_links(path: str) -> list[str]:
+    """Return the links that stand between a path and what it leads to, as really placed."""
+    found: list[str] = []
+    done, rest = "/", path.split("/")
+    while rest and len(found) < _MOST_LINKS:
+        name, *rest = rest
+        if name in ("", "."):
+            continue
+        place = os.path.dirname(done) if name == ".." else os.path.join(done, name)
+        try:
+            target = os.readlink(place)
+        except OSError:  # no link, or nothing at all
+            done = place
+            continue
+        found.append(place)
+        done, rest = ("/" if target.startswith("/") else done), [*target.split("/"), *rest]
+    return found
 
 
 def _decode_lines(lines: list[bytes]) -> Iterator[_Window]:

@@ -15,6 +15,7 @@ from holdfast.settings.values import (
     Lines,
     OptionalCount,
     OptionalDuration,
+    Redacted,
     StoreUrl,
     Switch,
     Url,
@@ -63,13 +64,26 @@ class JwtSettings(SettingsSection):
     leeway_s: Duration = Field(
         default=30.0, description="How far the issuer's clock may be from ours."
     )
+    client_id: Line | None = Field(
+        default=None,
+        description="Name under which the issuer knows this server; with it, browsers log in "
+        "there (OpenID Connect). The address to register is `/login/callback` of this server.",
+    )
+    login_scope: Line = Field(
+        default="openid", description="What a browser's login asks the issuer for."
+    )
+    login_token: Literal["id", "access"] = Field(
+        default="id",
+        description="Which token stands for a browser: the ID token, whose audience is "
+        "`client_id`, or the access token. `audience` must be its audience.",
+    )
 
 
 class ServerSettings(SettingsSection):
     """How `holdfast serve` listens, and what it takes.
 
-    A project's file cannot say who may reach it: `host`, `allowed_hosts`, `allowed_origins`,
-    `trusted_proxies`, `debug`, `jwt` and the limits of requests.
+    A project's file cannot say who may reach it, nor how far: it can set `port`, `grace_s` and
+    `heartbeat_s`, and nothing else of this.
     """
 
     host: Line = Field(
@@ -116,7 +130,16 @@ class ServerSettings(SettingsSection):
         default=30.0, description="How long a client may pause while it sends a body."
     )
     request_timeout_s: Duration = Field(
-        default=600.0, description="How long one request may take; streams are not limited."
+        default=600.0, description="How long one request may take, unless it is a stream."
+    )
+    stream_timeout_s: OptionalDuration = Field(
+        default=3600.0,
+        description="How long a stream may stay open before it says goodbye; its client comes "
+        "back and misses nothing. `none` is no limit.",
+    )
+    recheck_s: Duration = Field(
+        default=5.0,
+        description="How long a stream that is open may outlive its key, token, login or tenant.",
     )
     grace_s: Duration = Field(
         default=20.0,
@@ -149,6 +172,17 @@ class ServerSettings(SettingsSection):
         default=(),
         description="Networks that are not public to which webhooks may be sent all the same, "
         "such as `10.2.0.0/16`.",
+    )
+    redact_requests: Redacted = Field(
+        default=(),
+        description="What is taken out of bodies and queries before they are read: `secrets` "
+        "(formats of keys, and the secrets of this process), `personal` (addresses, phone and "
+        "card numbers, IBANs), both, or neither. Uploaded files stay as they are.",
+    )
+    redact_answers: Redacted = Field(
+        default=(),
+        description="What is taken out of answers and streams, likewise; text then comes line by "
+        "line. The journal holds no secrets in any case. Contents of artifacts stay as they are.",
     )
     max_tenants: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=64, description="Tenants whose records are open at the same time."

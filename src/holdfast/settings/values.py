@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -141,6 +141,9 @@ Line = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check
 
 Lines = Annotated[tuple[Line, ...], BeforeValidator(_parse_lines), Field(max_length=1000)]
 """Several short lines: a list in a file, separated by commas in a variable."""
+
+Redacted = Annotated[tuple[Literal["secrets", "personal"], ...], BeforeValidator(_parse_lines)]
+"""What is redacted: `secrets`, `personal`, both, or nothing."""
 
 Url = Annotated[str, Field(max_length=2000), AfterValidator(_check_url)]
 """An http or https address without credentials."""

@@ -12,6 +12,7 @@ from holdfast.settings.values import (
     Directory,
     Duration,
     Line,
+    Lines,
     OptionalCount,
     OptionalDollars,
     OptionalDuration,
@@ -122,6 +123,40 @@ class PolicySettings(SettingsSection):
     )
 
 
+class PromotionSettings(SettingsSection):
+    """What must hold before `run --promote` merges what an agent did."""
+
+    checks: Lines = Field(
+        default=(),
+        description="Commands that must end with 0, one after the other, such as "
+        '`["ruff check .", "pytest -q"]`. They run in a fresh checkout of what would be merged, '
+        "through the gate and in the sandbox. Without any, nothing is promoted.",
+    )
+    check_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
+        default=600.0, description="Seconds that one of them may take."
+    )
+    protected: Lines = Field(
+        default=(
+            ".github/**",
+            ".gitlab-ci.yml",
+            ".pre-commit-config.yaml",
+            ".gitattributes",
+            "**/.gitattributes",
+            ".gitmodules",
+            "holdfast*.toml",
+            ".holdfast/**",
+            "policies/**",
+        ),
+        description="Files that only a person changes: where a run has changed one, nothing is "
+        "merged by itself.",
+    )
+    dir: Directory | None = Field(
+        default=None,
+        description="Directory for the worktrees; by default beside the repository, under its "
+        "name with `.worktrees` behind.",
+    )
+
+
 class ToolSettings(SettingsSection):
     """Where installed tools are."""
 
@@ -173,6 +208,12 @@ class SecretSettings(SettingsSection):
         default=None,
         description="Key that signs links to artifacts; another one makes all links invalid.",
         json_schema_extra=name_variable("HOLDFAST_LINK_KEY"),
+    )
+    oidc_client_secret: Secret | None = Field(
+        default=None,
+        description="Secret of `server.jwt.client_id` at the issuer; clients that are public "
+        "have none.",
+        json_schema_extra=name_variable("HOLDFAST_OIDC_CLIENT_SECRET"),
     )
     otlp_headers: Secret | None = Field(
         default=None,

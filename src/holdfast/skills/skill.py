@@ -53,7 +53,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     argument_hint: str = ""
     """What to say after its name."""
     model: str = ""
-    """The model that its author wants it to be used with; said, not obeyed by itself."""
+    """The model that its author wants it to be used with; one of the same provider is used."""
     source: Source = "code"
     directory: str = ""
     """The folder on the machine of the runtime; empty for one that is code."""

@@ -23,7 +23,7 @@ LONGEST_KEY: Final = 512
 LONGEST_ID: Final = 200
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff\U0010ffff]")
 _APART: Final = "\x1f"
-"""Parts keys that nobody else can write from those of the session: no key may contain it."""
+"""Parts keys that only Holdfast writes from those of the session: no key may contain it."""
 RESERVED: Final = ("holdfast.", "external_directories")
 """Beginnings of keys that only Holdfast writes: taint labels, and the directories that a person
 has brought into reach. Who could set these could give rights away."""

@@ -17,7 +17,7 @@ STRATEGIES: Final[tuple[str, ...]] = ("ask-again", "last-writer", "merge")
 class ConflictCase(msgspec.Struct, frozen=True, kw_only=True):
     """A conflict: what both writers started from, what the other wrote, what this one wants.
 
-    `base` is `None` where nobody knows it any more, `theirs` where the other removed the value.
+    `base` is `None` where it is no longer known, `theirs` where the other removed the value.
     """
 
     address: str

@@ -74,11 +74,11 @@ class FiresHooks(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is."""
+        """Whether there is none."""
         ...
 
     def has(self, *points: type[Any]) -> bool:
-        """Say whether anybody waits at one of these points."""
+        """Say whether any hook waits at one of these points."""
         ...
 
     async def fire(self, payload: Any, /) -> Any:  # noqa: ANN401 - a payload, and what came of it

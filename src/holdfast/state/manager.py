@@ -201,7 +201,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
                 try:
                     await env.store.write(StateScope("session", chain), (fact,), env.origin)
                 except (StateConflict, NotFound):
-                    continue  # somebody has given it new life, or removed it altogether
+                    continue  # another writer has given it new life, or removed it altogether
                 removed += 1
         return removed
 

@@ -223,7 +223,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
             if row is None or row.is_deleted:
                 return False
             was_there = not row.is_gone(now)
-            # Whoever comes between has changed the key: look again.
+            # Another writer came between and has changed the key: look again.
             with contextlib.suppress(StateConflict):
                 await writing.write(self, key, row, gone)
                 return was_there
@@ -239,7 +239,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         labels: Sequence[str] = (),
         schema: StateSchema[Any] | type[Any] | None = None,
     ) -> StateEntry:
-        """Set a key to what a function makes of its value, whoever else writes meanwhile.
+        """Set a key to what a function makes of its value, whatever others write meanwhile.
 
         The function gets the value, or the default, and returns the new one; it may be `async`,
         and is called again, up to `retries` times, when another writer came first. So it must

@@ -4,7 +4,7 @@ The journal is the truth: a change is a `state.changed` fact in the chain of its
 table of present values follows from it in the same transaction. So every store of a journal
 (SQLite, memory, one of another package) is a store of state, with its hash chain, redaction and
 feed. Compare-and-set is the table's own rule: a fact whose version is not the next one of its
-key is refused inside the transaction, whoever writes in whichever process.
+key is refused inside the transaction, in whichever process it is written.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ async def _check_room(place: StatePlace) -> None:
 
 
 async def overwrite(place: StatePlace, key: str, wanted: Write) -> StateEntry:
-    """Write whoever else writes; the last one holds."""
+    """Write whatever others write; the last value holds."""
     for _ in range(MOST_RETRIES):
         row = await place.environment.store.read(place.bound, key)
         try:

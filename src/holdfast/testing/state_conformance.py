@@ -103,13 +103,26 @@ class StateStoreConformance:
             assert row is not None and row.data == {"value": "three"}
 
     async def test_of_many_writers_at_once_one_comes_first(self, tmp_path: Path) -> None:
-        """Whoever loses is told so."""
+        """The losers are told so."""
         async with self.opened(tmp_path) as store:
             tries = [store.write(USER, [change("a", 1, n)]) for n in range(10)]
             ended = await asyncio.gather(*tries, return_exceptions=True)
             assert sum(isinstance(one, StateConflict) for one in ended) == 9
             row = await store.read(USER, "a")
             assert row is not None and row.version == 1
+
+    async def test_what_another_process_has_changed_since_is_known(self, tmp_path: Path) -> None:
+        """Whether a version is the next one is decided by what is stored, not by what was seen."""
+        if not self.is_kept:
+            return
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            await one.write(USER, [change("a", 1, "one")])
+            await two.write(USER, [change("a", 2, "two")])
+            await one.write(USER, [change("a", 3, "three")])
+            with pytest.raises(StateConflict) as caught:
+                await two.write(USER, [change("a", 3, "also three")])
+            assert caught.value.context["found"] == 3
+            await two.write(USER, [change("a", 4, "four")])
 
     async def test_a_removed_key_keeps_counting(self, tmp_path: Path) -> None:
         """So that a value cannot come back under a version that was seen before."""

@@ -78,14 +78,20 @@ if TYPE_CHECKING:
     from holdfast.tools.gate import Gate as Gate
     from holdfast.tools.gate import ToolPermissionFilter as ToolPermissionFilter
     from holdfast.tools.gate import choose_default_action as choose_default_action
+    from holdfast.tools.git_commands import make_git_environment as make_git_environment
     from holdfast.tools.hooked import ToolHooks as ToolHooks
     from holdfast.tools.host_rates import HostRates as HostRates
     from holdfast.tools.labels import ContextLabels as ContextLabels
     from holdfast.tools.labels import Label as Label
     from holdfast.tools.labels import find_new_labels as find_new_labels
+    from holdfast.tools.labels import find_result_labels as find_result_labels
+    from holdfast.tools.labels import keep_labels as keep_labels
+    from holdfast.tools.labels import list_missing_labels as list_missing_labels
     from holdfast.tools.labels import read_kept_labels as read_kept_labels
+    from holdfast.tools.labels import sort_labels as sort_labels
     from holdfast.tools.ledger import NOTHING_KNOWN as NOTHING_KNOWN
     from holdfast.tools.ledger import CallRecord as CallRecord
+    from holdfast.tools.ledger import fold_records as fold_records
     from holdfast.tools.ledger import read_records as read_records
     from holdfast.tools.lsp import LanguageServer as LanguageServer
     from holdfast.tools.lsp import LanguageServers as LanguageServers
@@ -94,6 +100,15 @@ if TYPE_CHECKING:
     from holdfast.tools.manager import CallLimits as CallLimits
     from holdfast.tools.manager import ToolExecutionManager as ToolExecutionManager
     from holdfast.tools.manager import spend_freely as spend_freely
+    from holdfast.tools.peer import LogLevel as LogLevel
+    from holdfast.tools.peer import Peer as Peer
+    from holdfast.tools.peer import PeerAbility as PeerAbility
+    from holdfast.tools.peer import PeerRequest as PeerRequest
+    from holdfast.tools.peer import ask_folders as ask_folders
+    from holdfast.tools.peer import ask_form as ask_form
+    from holdfast.tools.peer import ask_model as ask_model
+    from holdfast.tools.peer import attach_peer as attach_peer
+    from holdfast.tools.peer import find_peer as find_peer
     from holdfast.tools.recording import Recorder as Recorder
     from holdfast.tools.registry import ToolRegistry as ToolRegistry
     from holdfast.tools.result import NestedCallWaits as NestedCallWaits
@@ -182,14 +197,20 @@ else:
             "export": "describe",
             "file_walk": "FileWalk",
             "gate": "GIVEN GIVEN_BY_HAND Gate ToolPermissionFilter choose_default_action",
+            "git_commands": "make_git_environment",
             "hooked": "ToolHooks",
-            "labels": "find_new_labels ContextLabels Label read_kept_labels",
-            "ledger": "CallRecord NOTHING_KNOWN read_records",
+            "labels": "find_new_labels find_result_labels keep_labels list_missing_labels "
+            "ContextLabels Label read_kept_labels sort_labels",
+            "ledger": "CallRecord NOTHING_KNOWN fold_records read_records",
             "lsp": "LanguageServer LanguageServers",
             "lsp.program": "ServerProgram find_server_program",
             "manager": "CallLimits ToolExecutionManager spend_freely",
             "recording": "Recorder",
             "registry": "ToolRegistry",
+            "peer": """
+                LogLevel Peer PeerAbility PeerRequest ask_folders ask_form ask_model find_peer
+                attach_peer
+            """,
             "result": "NestedCallWaits Outcome Parked ToolResult",
             "host_rates": "HostRates",
             "safe_http": "Lookup SafeHttpClient look_up_host",

@@ -92,7 +92,7 @@ class ToolContext(msgspec.Struct, Generic[DepsT], frozen=True, kw_only=True):
         """Tell subscribers how far the call is; safe from any thread."""
         self.progress(ProgressUpdate(call_id=self.call_id, text=text, fraction=fraction))
 
-    def is_still_mine(self) -> bool:
+    def still_mine(self) -> bool:
         """Say whether the run still holds its session: a last look right before an effect.
 
         Safe from any thread, and quick: the lease's end by the boot clock is known here; only

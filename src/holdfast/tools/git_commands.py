@@ -58,7 +58,19 @@ _DRIVERS = {
     "trailer": {"command": _NO_PROGRAM, "cmd": _NO_PROGRAM},
     "credential": {"helper": ""},
     "gpg": {"program": _NO_PROGRAM},
+    # Since 2.54 hooks stand in the configuration too, where core.hooksPath means nothing.
+    "hook": {"enabled": "false", "command": "true"},
+    "tar": {"command": _NO_PROGRAM},
+    "submodule": {"update": "checkout"},
+    "difftool": {"cmd": _NO_PROGRAM, "path": _NO_PROGRAM},
+    "mergetool": {"cmd": _NO_PROGRAM, "path": _NO_PROGRAM},
+    "guitool": {"cmd": _NO_PROGRAM},
+    "browser": {"cmd": _NO_PROGRAM, "path": _NO_PROGRAM},
+    "man": {"cmd": _NO_PROGRAM, "path": _NO_PROGRAM},
+    "lfs": {"path": _NO_PROGRAM, "clean": "", "smudge": ""},
 }
+_WHOLE = frozenset({"filter", "hook"})
+"""Of these every value is set, whichever of them the repository names."""
 _DRIVER = re.compile(r"(\w+)\.(.+)\.(\w+)", re.DOTALL)
 _SHOWS_DIFFS = frozenset({"diff", "log", "show", "whatchanged", "diff-tree"})
 # Local paths and `ext::` run a program that the configuration names; with lazy fetches, by looking.
@@ -184,8 +196,8 @@ def make_git_environment(
         if driver is None:
             continue
         kind, own, used = driver.groups()
-        for key, value in _DRIVERS.get(kind, {}).items():
-            if key == used or kind == "filter":
+        for key, value in _DRIVERS.get(kind.lower(), {}).items():
+            if key == used.lower() or kind.lower() in _WHOLE:
                 settings[f"{kind}.{own}.{key}"] = value
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
     for at, (name, value) in enumerate(settings.items()):

@@ -8,12 +8,14 @@ it. A model that has read both may have been talked into carrying the one out wi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from holdfast.journal import Journal
+from holdfast.messages import ToolPart
+from holdfast.sessions import SessionManager
 from holdfast.state import STATE, ToolStateSet
 
 Label: TypeAlias = Literal["untrusted", "private"]
@@ -47,6 +49,10 @@ class ContextLabels(msgspec.Struct, eq=False):
             if label not in self.labels and label not in self.new:
                 self.new = (*self.new, label)
 
+    def note_kept(self, labels: Iterable[Label]) -> None:
+        """Note labels that the journal has been told of already."""
+        self.labels = tuple(dict.fromkeys((*self.labels, *labels)))
+
     def list_unkept(self) -> tuple[ToolStateSet, ...]:
         """Return the facts about labels that are new since the last time."""
         new, self.new = sorted(self.new), ()
@@ -67,9 +73,44 @@ async def find_new_labels(
 
     Taint spreads with the answer: the caller that reads it has read what the child had read.
     """
-    labels = ContextLabels(await read_kept_labels(journal, session_id))
-    labels.add(await read_kept_labels(journal, child_id))
-    return labels.list_unkept()
+    return await list_missing_labels(journal, session_id, await read_kept_labels(journal, child_id))
+
+
+async def list_missing_labels(
+    journal: Journal, session_id: str, labels: Collection[str]
+) -> tuple[ToolStateSet, ...]:
+    """Return what to keep in a session so that it has these labels; nothing that it has."""
+    held = ContextLabels(await read_kept_labels(journal, session_id))
+    held.add(sort_labels(labels))
+    return held.list_unkept()
+
+
+async def keep_labels(sessions: SessionManager, session_id: str, labels: Collection[str]) -> None:
+    """Note in a session, outside of a turn, what its next words were made from."""
+    if missing := await list_missing_labels(sessions.journal, session_id, labels):
+        async with sessions.writing(session_id) as hold:
+            await hold.append(*missing, is_last=True)
+
+
+def sort_labels(given: Iterable[str]) -> tuple[Label, ...]:
+    """Return those of some words that are labels, each once."""
+    known = frozenset(given)
+    return tuple([label for label in LABELS if label in known])
+
+
+def find_result_labels(parts: Iterable[ToolPart]) -> tuple[Label, ...]:
+    """Return the labels of results that come with a conversation instead of from a call here.
+
+    A result that says which tool made it has the labels of that tool; any other may have been
+    written by strangers.
+    """
+    found: set[str] = set()
+    for part in parts:
+        if part.state == "pending":
+            continue
+        given = part.metadata.get("labels") if "source_hash" in part.metadata else ["untrusted"]
+        found.update(str(one) for one in given or () if isinstance(given, list))
+    return sort_labels(found)
 
 
 def _make_key(label: str) -> str:

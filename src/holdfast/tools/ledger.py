@@ -7,6 +7,7 @@ Nothing is silently repeated, and nothing silently forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -97,6 +98,15 @@ async def read_records(
         for event in page:
             _note(records, event)
         after = page[-1].session_seq
+    return records
+
+
+def fold_records(events: Iterable[Event]) -> dict[str, CallRecord]:
+    """Return what events say about calls, by call id."""
+    records: dict[str, CallRecord] = {}
+    for event in events:
+        if event.kind in _KINDS:
+            _note(records, event)
     return records
 
 

@@ -219,8 +219,10 @@ class ToolExecutionManager:
             values = tool.validate(call.part.input)
             if self.hooks is not None:
                 await self.hooks.validated(call)
-            if record is not NOTHING_KNOWN:
-                return await self._recover(call, tool, values, record)
+            if record is not NOTHING_KNOWN and (
+                gone_on := await self._recover(call, tool, values, record)
+            ):
+                return gone_on
             passage = await self._admission.admit(call, tool, values, self._call_context)
             if not isinstance(passage, AdmittedCall):
                 return await self._halt(passage)
@@ -312,14 +314,19 @@ class ToolExecutionManager:
 
     async def _recover(
         self, call: Call, tool: Tool, values: dict[str, Any], record: CallRecord
-    ) -> ToolPart | Parked:
-        """Go on with a call that a crash or a wait left open."""
+    ) -> ToolPart | Parked | None:
+        """Go on with a call that a crash or a wait left open; `None` if it has not begun.
+
+        Then nothing says that the gate has let it pass.
+        """
         if record.parked is not None and record.answered is None:
             return Parked(reason=record.parked.reason, request=record.parked.request)
         context = self._call_context(call)
         way = await ledger.choose_way_forward(tool, record, context)
         if isinstance(way, ledger.Again):
-            if record.started is not None and record.decided is not None:
+            if record.started is None:
+                return None
+            if record.decided is not None:
                 # A person's word is about one attempt; the next one is a new intent.
                 intent = await self._read_intent(call, tool, values, context)
                 started = msgspec.structs.replace(
@@ -436,7 +443,7 @@ class ToolExecutionManager:
 
     def _check_lease(self, error: HoldfastError) -> None:
         """Let a call that was stopped by the loss of the session have no result."""
-        if isinstance(error, LeaseLost) and not self._context.is_still_mine():
+        if isinstance(error, LeaseLost) and not self._context.still_mine():
             raise NotRecorded(error) from error
 
     async def _check_machine(self, call: Call, tool: Tool, error: HoldfastError) -> None:

@@ -24,6 +24,7 @@ from holdfast.sessions import (
     Run,
     Session,
     SessionManager,
+    acting_for,
     check_open,
     get_run,
     list_unfinished,
@@ -176,7 +177,10 @@ class TurnExecutor:
             outcome: object = TurnCancelled()
             if not turn.cancelled.is_set():
                 try:
-                    outcome = await turn.work(handler)
+                    session = turn.session or await self._manager.get_session(turn.session_id)
+                    # What begins meanwhile is the session owner's, also where another caller asked.
+                    with acting_for(session.owner):
+                        outcome = await turn.work(handler)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
                     outcome = await make_outcome(turn, error)
             if not isinstance(outcome, TurnCompleted | TurnParked | TurnCancelled | TurnFailed):

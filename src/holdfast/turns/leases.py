@@ -36,6 +36,8 @@ class _Held(msgspec.Struct):
     epoch: int
     until: float
     """Before this time of the boot clock nobody else can have it."""
+    is_missing: bool = False
+    """The store did not know of it at the last look."""
 
 
 LossListener: TypeAlias = Callable[[str, int], None]
@@ -235,7 +237,12 @@ class LeaseKeeper:
                 # One that was taken again meanwhile has another epoch, and stays.
                 if kept is None or kept.epoch != epoch:
                     continue
-                if (session_id in lost) if has_answer else (kept.until <= began):
+                is_over = kept.until <= began
+                if has_answer and session_id in lost and not is_over and not kept.is_missing:
+                    # No process can take it before its time is over: it is being given back with
+                    # the last facts of its turn, which this thread does not know yet.
+                    kept.is_missing = True
+                elif (session_id in lost) if has_answer else is_over:
                     del self._held[session_id]
                     gone.append((session_id, epoch))
                 elif has_answer:

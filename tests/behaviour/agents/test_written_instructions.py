@@ -73,6 +73,23 @@ async def test_instructions_of_a_run_are_not_obeyed(
     assert EVIL not in await see_prompt(client)
 
 
+@pytest.mark.parametrize("way", ["ln -sfn vendor/evil.md shown.md", "ln -sfn vendor conf"])
+async def test_a_link_on_the_way_that_a_run_has_turned_chooses_no_instructions(
+    way: str, client: AsyncClient, work: Path
+) -> None:
+    """What it leads to may be an old file of somebody else, which no run has written."""
+    for folder, text in (("vendor", EVIL), ("rules", "Use tabs.")):
+        (work / folder).mkdir()
+        (work / folder / "evil.md").write_text(text)
+    (work / "conf").symlink_to("rules")
+    (work / "shown.md").symlink_to("conf/evil.md")
+    (work / "AGENTS.md").symlink_to("shown.md")
+    assert "Use tabs." in await see_prompt(client)
+    await act(client, tool_call("bash", command=way))
+    assert (work / "AGENTS.md").read_text() == EVIL
+    assert EVIL not in await see_prompt(client)
+
+
 async def test_what_the_user_wrote_is_obeyed_and_what_a_run_changed_in_it_is_not(
     client: AsyncClient, work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

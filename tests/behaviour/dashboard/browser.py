@@ -68,16 +68,39 @@ class Visitor:
         """Return what can be read on the page."""
         return await self.page.inner_text("body")
 
-    async def check_accessible(self, what: str) -> None:
-        """Hold the page against the rules of axe-core."""
+    async def check_accessible(self, what: str, *, rules: tuple[str, ...] = ()) -> None:
+        """Hold the page against the rules of axe-core, or against some of them."""
         # By the protocol of the browser: the page's own policy lets no script in.
-        await self.page.evaluate(AXE.read_text())
+        if not await self.page.evaluate("typeof axe === 'object'"):
+            await self.page.evaluate(AXE.read_text())
+        only = {"runOnly": list(rules)} if rules else {}
         found = await self.page.evaluate(
-            "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map("
+            "more => axe.run(document, {resultTypes: ['violations'], elementRef: false, ...more})"
+            ".then(r => r.violations.map("
             "v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html + ' ' + n.failureSummary)"
-            ".join(' | ')))"
+            ".join(' | ')))",
+            only,
         )
         assert not found, f"{what}: {found}"
+
+    async def check_both_themes(self, what: str) -> None:
+        """Hold the page against all rules, and its dark colours against those of colours.
+
+        Nothing else differs: the theme is a set of colours of the same page.
+        """
+        await self.check_accessible(f"{what}, light")
+        await self.page.emulate_media(color_scheme="dark")
+        await self.check_accessible(f"{what}, dark", rules=("color-contrast",))
+        await self.page.emulate_media(color_scheme="light")
+
+    async def check_width(self, what: str, width: int) -> None:
+        """Make the window narrow: nothing may reach beyond it."""
+        size = self.page.viewport_size
+        await self.page.set_viewport_size({"width": width, "height": 740})
+        found = await self.page.evaluate("document.documentElement.scrollWidth")
+        assert found <= width, (what, found)
+        if size is not None:
+            await self.page.set_viewport_size(size)
 
     async def check_unharmed(self) -> None:
         """No planted script ran, no foreign host was asked, nothing broke."""
@@ -89,7 +112,7 @@ class Visitor:
 @asynccontextmanager
 async def visit(server: Running, browser: Browser, **more: Any) -> AsyncIterator[Visitor]:
     """Open a window of its own, with no cookies."""
-    context = await browser.new_context(**more)
+    context = await browser.new_context(**{"color_scheme": "light", **more})
     context.set_default_timeout(8_000)
     try:
         yield Visitor(server, context, await context.new_page())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -34,10 +35,17 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         yield World(server, await fill(server))
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def owner(world: World, browser: Browser) -> AsyncIterator[Visitor]:
-    """The owner of the state directory, logged in."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def login(world: World, browser: Browser) -> Any:
+    """The cookies of a login of the owner, which all tests of a module share."""
     async with visit(world.server, browser) as visitor:
         await visitor.log_in(world.server.token)
+        return await visitor.context.storage_state()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def owner(world: World, browser: Browser, login: Any) -> AsyncIterator[Visitor]:
+    """The owner of the state directory, logged in."""
+    async with visit(world.server, browser, storage_state=login) as visitor:
         yield visitor
         await visitor.check_unharmed()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import struct
+import zlib
 from typing import Any
+from urllib.parse import urlencode
 
 from served import Running
 
 from holdfast import Agent, tool
 from holdfast.messages import TokenUsage
-from holdfast.providers import ModelRequest
+from holdfast.providers import ModelInfo, ModelRequest
 from holdfast.testing import FunctionModel, ModelReply, tool_call
 
 EVIL = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
@@ -23,12 +28,78 @@ RELEASE_NOTES = """Version **2.4.1** is out.
 assert health("checkout") == "ok"
 ```
 """
+WORKFLOW = """\
+name: roll-out
+steps:
+  - id: check
+    agent: releaser
+    message: Is the health of the checkout good?
+  - id: notes
+    needs: [check]
+    agent: releaser
+    message: Is the health of the search good?
+  - id: count
+    needs: [check]
+    value: 3
+  - id: verdict
+    needs: [notes, count]
+    value: "${steps.count.output} instances"
+"""
+SKILL = """\
+---
+name: on-call
+description: What to do when a service is slow at night.
+---
+
+Look at the health first.
+"""
+
+
+def _draw_picture(width: int = 160, height: int = 90) -> bytes:
+    """Return a small PNG: columns that grow."""
+    rows = b""
+    for y in range(height):
+        row = b""
+        for x in range(width):
+            is_column = x % 20 > 5 and height - y < 10 + x // 20 * 10
+            row += b"\x3b\x74\xd9" if is_column else b"\xf6\xf7\xf9"
+        rows += b"\0" + row
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+PICTURE = _draw_picture()
 
 
 @tool(permission="ask")
 def deploy(service: str, version: str) -> str:
     """Put a version of a service into production."""
     return f"{service} {version} is live; 3 of 3 instances answer"
+
+
+class Gate:
+    """Holds a tool up until a test opens it."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.opened = asyncio.Event()
+
+
+GATE = Gate()
+
+
+@tool
+async def stand_by() -> str:
+    """Wait for the tide."""
+    GATE.begun.set()
+    await GATE.opened.wait()
+    return "the tide is high"
 
 
 @tool
@@ -73,6 +144,8 @@ def answer(request: ModelRequest) -> Any:
 def _first_call(asked: str) -> Any:
     if "deploy" in asked:
         return tool_call("deploy", service="checkout", version="2.4.1")
+    if "stand by" in asked:
+        return tool_call("stand_by")
     if "inject" in asked:
         return tool_call("read_ticket", number=7)
     if "ticket" in asked:
@@ -93,11 +166,48 @@ def _first_call(asked: str) -> Any:
     return None
 
 
+PLAN = {
+    "steps": [
+        {"id": "look", "title": "Look at the logs", "instruction": "Read the **logs** of an hour.",
+         "checks": [{"kind": "answer_contains", "text": "slow"}]},
+        {"id": "mend", "title": "Mend the query", "instruction": f"Add an index. {EVIL}",
+         "depends_on": ["look"], "checks": [{"kind": "answer_contains", "text": "index"}]},
+        {"id": "tell", "title": "Tell the team", "instruction": "Write a note.",
+         "depends_on": ["look"], "checks": [{"kind": "answer_contains", "text": "note"}]},
+        {"id": "close", "title": "Close the ticket", "instruction": "Close it.",
+         "depends_on": ["mend", "tell"], "checks": [{"kind": "answer_contains", "text": "closed"}]},
+    ]
+}  # fmt: skip
+
+
+def plan(request: ModelRequest) -> str:
+    """Hand in the plan of the demo."""
+    return json.dumps(PLAN)
+
+
+def work(request: ModelRequest) -> str:
+    """Do a step: the first try at the mending is not good enough."""
+    asked = "\n".join([one.text for one in request.messages])
+    if "Add an index" in asked:
+        is_again = "not good enough" in asked or "Checks failed" in asked
+        return f"The index is there {EVIL}" if is_again else f"It was hard {EVIL}"
+    return "The checkout is slow; a note is written; the ticket is closed."
+
+
+def review(request: ModelRequest) -> str:
+    """Accept whatever passed its checks."""
+    return json.dumps({"verdict": "accept", "reason": f"It holds. {EVIL}"})
+
+
 def make_agents() -> list[Agent]:
     """Return agents whose model follows a script."""
-    model = FunctionModel(answer)
-    own = [deploy, check_health, read_ticket, search_logs]
+    # The name of a model with a known price, so that there are costs to show.
+    model = FunctionModel(answer, info=ModelInfo(provider="openai", model="gpt-4o"))
+    own = [deploy, check_health, read_ticket, search_logs, stand_by]
     return [
+        Agent("planner", description="Plans the work.", model=FunctionModel(plan)),
+        Agent("worker", description="Does one step.", model=FunctionModel(work)),
+        Agent("reviewer", description="Judges a step.", model=FunctionModel(review)),
         Agent("releaser", description="Brings versions to production.", model=model, tools=own),
         Agent(
             "writer",
@@ -112,7 +222,7 @@ def make_agents() -> list[Agent]:
     ]
 
 
-async def ask_agent(server: Running, message: str, agent: str = "releaser", **more: Any) -> Any:
+async def ask_agent(server: Running, message: Any, agent: str = "releaser", **more: Any) -> Any:
     """Run an agent until it ends or waits."""
     body = {"user_message": message, "agent_name": agent, "on_ask": "park", **more}
     status, found = await server.ask("POST", "/v1/runs/wait", body)
@@ -126,6 +236,7 @@ async def fill(server: Running) -> dict[str, str]:
     kept: dict[str, str] = {}
     done = await ask_agent(server, "Write the release notes for 2.4.1")
     kept["run"], kept["session"] = done["run_id"], done["session_id"]
+    kept |= await fill_shelves(server, kept["session"])
     await ask_agent(server, "Is the health of the checkout good?")
     await ask_agent(server, "Answer ticket 42")
     hurt = await ask_agent(server, f"inject {EVIL}")
@@ -138,5 +249,39 @@ async def fill(server: Running) -> dict[str, str]:
     await ask_agent(server, "fail, please")
     for text in ("The checkout is owned by team Harbour.", f"Customers dislike {EVIL}"):
         await server.ask("POST", "/v1/memory", {"session_id": kept["session"], "content": text})
-    await asyncio.sleep(0)
+    return kept
+
+
+async def fill_shelves(server: Running, session_id: str) -> dict[str, str]:
+    """Follow plans, and leave a picture, a file, values, a skill, a workflow and a trigger."""
+    kept = {}
+    crew = {"planner": "planner", "executor": "worker", "reviewer": "reviewer"}
+    body = {"goal": f"Make the checkout fast again {EVIL}", "options": crew}
+    status, report = await server.ask("POST", "/v1/loops/wait", body)
+    assert report["outcome"] == "done", (status, report)
+    kept["loop"] = report["run_id"]
+    folder = server.base_dir / ".holdfast"
+    (folder / "workflows").mkdir(parents=True, exist_ok=True)
+    (folder / "workflows" / "roll-out.yaml").write_text(WORKFLOW)
+    (folder / "skills" / "on-call").mkdir(parents=True, exist_ok=True)
+    (folder / "skills" / "on-call" / "SKILL.md").write_text(SKILL)
+    status, flow = await server.ask("POST", "/v1/workflows/roll-out/runs", {})
+    assert status == 200, flow
+    kept["flow"] = flow["run_id"]
+    for name, data in (("chart.png", PICTURE), (f"notes {EVIL}.html", EVIL.encode())):
+        path = f"/v1/artifacts/content?{urlencode({'name': name, 'session_id': session_id})}"
+        async with server.http.post(server.url + path, data=data) as answer:
+            assert answer.status == 201, await answer.text()
+            kept[name[:5]] = (await answer.json())["id"]
+    picture = {"type": "file", "media_type": "image/png", "name": "chart.png",
+               "data": base64.b64encode(PICTURE).decode()}  # fmt: skip
+    text = {"type": "text", "text": "What does the chart of the health say?"}
+    seen = await ask_agent(server, [text, picture])
+    kept["picture"] = seen["run_id"]
+    value = {"address": "user/on-call", "value": {"name": "Ada", "note": EVIL}}
+    assert (await server.ask("PUT", "/v1/state/value", value))[0] == 200
+    trigger = {"trigger": {"name": "morning", "at": {"cron": "0 9 * * 1-5"}, "agent": "releaser",
+                              "message": "Is the health good?"}}  # fmt: skip
+    status, told = await server.ask("POST", "/v1/triggers", trigger)
+    assert status == 201, told
     return kept

@@ -20,8 +20,10 @@ def list_pages(kept: dict[str, str]) -> list[str]:
     """Return the pages that only a server with records has, besides all others."""
     run, session = kept["run"], kept["session"]
     of_run = [f"/runs/{kept['parked']}", *(f"/runs/{run}?tab={tab}" for tab in TABS)]
+    of_run += [f"/runs/{kept[name]}?tab=plan" for name in ("loop", "flow")]
+    of_run += [f"/runs/{kept['picture']}", f"/runs/{run}/beside/{kept['parked']}"]
     more = [f"/sessions/{session}", f"/chat/{session}", "/agents/releaser", "/tools/bash",
-            "/runs?q=nothing",
+            f"/artifacts/{kept['chart']}", "/workflows/roll-out", "/runs?q=nothing",
             "/memory?q=checkout", "/policies?tool=bash&kind=command&target=ls&replay=1&check=1",
             "/audit?verify=1"]  # fmt: skip
     return [*PAGES, *of_run, *more]
@@ -30,37 +32,28 @@ def list_pages(kept: dict[str, str]) -> list[str]:
 TABS = ("story", "events", "context", "fork")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_page_with_records_is_accessible(world, browser: Browser, theme: str) -> None:
-    async with visit(world.server, browser, color_scheme=theme) as visitor:
+async def test_every_page_with_records_is_accessible_and_fits_a_phone(
+    world, browser: Browser
+) -> None:
+    async with visit(world.server, browser) as visitor:
         await visitor.log_in(world.server.token)
         for path in list_pages(world.kept):
             assert await visitor.open(path) == 200, path
-            await visitor.check_accessible(f"{path} {theme}")
+            await visitor.check_both_themes(path)
+            await visitor.check_width(path, 360)
         await visitor.check_unharmed()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_every_page_without_records_is_accessible(
-    tmp_path: Path, browser: Browser, theme: str
+async def test_every_page_without_records_is_accessible_and_fits_a_phone(
+    tmp_path: Path, browser: Browser
 ) -> None:
-    async with running(tmp_path) as server:
-        async with visit(server, browser, color_scheme=theme) as visitor:
-            await visitor.log_in(server.token)
-            for path in PAGES:
-                assert await visitor.open(path) == 200, path
-                await visitor.check_accessible(f"{path} {theme}, empty")
-            await visitor.check_unharmed()
-
-
-async def test_every_page_fits_a_phone(world, browser: Browser) -> None:
-    size = {"width": 360, "height": 740}
-    async with visit(world.server, browser, viewport=size) as visitor:
-        await visitor.log_in(world.server.token)
-        for path in list_pages(world.kept):
-            await visitor.open(path)
-            wide = await visitor.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= 360, (path, wide)
+    async with running(tmp_path) as server, visit(server, browser) as visitor:
+        await visitor.log_in(server.token)
+        for path in PAGES:
+            assert await visitor.open(path) == 200, path
+            await visitor.check_both_themes(f"{path}, empty")
+            await visitor.check_width(path, 360)
+        await visitor.check_unharmed()
 
 
 async def test_every_page_in_the_navigation_is_there_for_a_viewer(world, browser) -> None:
@@ -97,6 +90,7 @@ async def test_memory_is_searched_superseded_and_forgotten(owner: Visitor) -> No
     page = owner.page
     await owner.open("/memory?q=who owns the checkout")
     row = page.locator("tr", has_text="team Harbour")
+    await row.get_by_text("Supersede …").click()
     await row.get_by_label("What is true now").fill("The checkout is owned by team Pier.")
     await row.get_by_role("button", name="Supersede").click()
     await expect(page.get_by_role("status")).to_contain_text("newer truth")

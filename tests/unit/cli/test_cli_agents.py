@@ -62,7 +62,7 @@ def test_validate_is_strict_and_says_where(project: Path) -> None:
     assert f"{bad / 'SKILL.md'}:4:" in ended.stdout
     [fault] = json.loads(call("skills", "validate", str(bad / "SKILL.md"), "--json").stdout)
     assert fault["line"] == 4
-    assert call("skills", "validate", str(project / "nothing")).exit_code == 1
+    assert call("skills", "validate", str(project / "nothing")).exit_code == 2
 
 
 def test_validate_finds_skills_that_cannot_be_loaded_too(project: Path) -> None:

@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 import types
+from pathlib import Path
 
 import click
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast import errors
 from holdfast.cli.app import RootGroup, root
-from holdfast.cli.commands import COMMANDS
+from holdfast.cli.commands import BELOW, COMMANDS, SECTIONS
 from holdfast.cli.exits import ExitCode, choose_exit_code
 from holdfast.cli.frame import CliCommand, Group, Invocation, pass_invocation
 
@@ -71,6 +72,59 @@ def test_the_table_shows_the_first_line_of_each_command(name: str) -> None:
     command = importlib.import_module(module).command
     assert command.get_short_help_str(limit=200) == line
     assert command.name == name
+
+
+def test_every_command_stands_under_one_heading_of_the_help() -> None:
+    named = [name for names in SECTIONS.values() for name in names]
+    assert sorted(named) == sorted(COMMANDS)
+    shown = call("--help").output
+    assert all(f"{title}:" in shown for title in SECTIONS)
+
+
+def test_the_help_of_a_group_shows_whole_sentences() -> None:
+    listed = call("memory", "--help").output.partition("Commands:")[2]
+    assert "add " in listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("meant", sorted(set(BELOW.values())))
+def test_what_is_suggested_for_a_word_exists(meant: str) -> None:
+    assert call(*meant.split(), "--help").exit_code == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("memory store x", "`holdfast memory add`"),
+        ("tools call x", "`holdfast tools run`"),
+        ("sessions rm x", "`holdfast sessions delete`"),
+        ("undo", "`holdfast sessions undo`"),
+        ("verify", "`holdfast audit verify`"),
+        ("runz", "`holdfast runs`"),
+        ("list", "`holdfast runs list`"),
+        ("xyzzy", "`holdfast --help`"),
+    ],
+)
+def test_another_word_for_a_command_leads_to_it(words: str, meant: str) -> None:
+    ended = call(*words.split())
+    assert ended.exit_code == ExitCode.USAGE
+    assert meant in ended.stderr
+
+
+def test_a_file_that_is_not_there_is_a_wrong_call_and_is_told_once(tmp_path: Path) -> None:
+    ended = call("--state-dir", str(tmp_path), "memory", "import", str(tmp_path / "nothing"))
+    assert ended.exit_code == ExitCode.USAGE
+    assert ended.stderr.count("No such file") == 1
+    assert "next:" in ended.stderr
+
+
+@pytest.mark.parametrize("words", ["sessions show", "context show", "runs resume", "resume"])
+def test_without_a_name_the_last_is_meant_and_where_there_is_none_that_is_said(
+    words: str, tmp_path: Path
+) -> None:
+    ended = call("--state-dir", str(tmp_path), *words.split())
+    assert ended.exit_code == ExitCode.USAGE
+    assert "holdfast chat" in ended.stderr or "No run has stopped" in ended.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

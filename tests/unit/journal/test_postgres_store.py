@@ -683,12 +683,12 @@ async def test_a_schema_is_shown_migrated_and_refused_by_older_programs(
         sql="CREATE TABLE holdfast.later ()",
     )
     old = at.make()
-    monkeypatch.setattr(_postgres_schema, "list_migrations", lambda: [*real, later])
+    monkeypatch.setattr(_postgres_schema, "list_migrations", lambda book: [*real, later])
     with pytest.raises(StorageError) as raised:
         await at.make().open()
     assert "storage migrate" in str(raised.value)
     assert [one.name for one in await _migrate(at)] == ["later"]
-    monkeypatch.setattr(_postgres_schema, "list_migrations", lambda: real)
+    monkeypatch.setattr(_postgres_schema, "list_migrations", lambda book: real)
     with pytest.raises(SchemaTooNew):
         await old.open()
     with pytest.raises(SchemaTooNew):

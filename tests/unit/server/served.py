@@ -74,7 +74,7 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         **{f"server.{name}": value for name, value in more.items()},
         **given,
     }
-    app = create_app(load_settings(overrides=overrides).settings, **app_options)
+    app = create_app(load_settings(overrides=overrides), **app_options)
     server = make_server(app)
     task = asyncio.create_task(server._serve())
     async with asyncio.timeout(20):

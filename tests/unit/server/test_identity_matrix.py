@@ -299,6 +299,7 @@ async def test_who_is_not_known_gets_the_same_401_everywhere(tmp_path: Path) -> 
             "expired token": made.token(exp=1000, tenant="default"),
             "no subject": made.token(sub=None, tenant="default"),
             "owner's name": made.token(sub="owner", tenant="default"),
+            "a key's subject": made.token(sub="key:key_01m7r1", tenant="default"),
             "no tenant": made.token(),
             "unknown tenant": made.token(tenant="nowhere"),
             "suspended tenant's token": made.token(tenant="gone"),
@@ -392,3 +393,48 @@ async def test_what_is_another_tenants_does_not_exist(tmp_path: Path) -> None:
         # Nothing of the operator's is in the files of the other tenant, nor the other way round.
         for file in (tmp_path / "state" / "tenants" / "acme").rglob("*"):
             assert not file.is_file() or MARK.encode() not in file.read_bytes(), file
+
+
+async def test_what_a_viewer_asks_changes_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        journal = made.runtime.journal
+        before = await journal.read_last_seq()
+        for endpoint in ENDPOINTS:
+            for ids in (made.ids, {}):
+                await made.send(endpoint, made.keys["viewer"], ids)
+        added = [event async for event in read_after(made, before)]
+        # That its key was used is noted, and what health checks of MCP servers found.
+        kinds = {event.kind for event in added} - {"identity.key_used"}
+        assert not kinds, kinds
+
+
+async def read_after(made: World, seq: int) -> AsyncIterator[Any]:
+    last = await made.runtime.journal.read_last_seq()
+    if last == seq:
+        return
+    async for event in made.runtime.feed.follow_all(after=seq):
+        yield event
+        if event.seq >= last:
+            return
+
+
+@pytest.mark.parametrize("who", ["no key", "unknown", "revoked", "expired", "suspended"])
+async def test_no_face_answers_who_is_not_known(tmp_path: Path, who: str) -> None:
+    bearers = {"no key": None, "unknown": "hf_" + "0" * 56}
+    asked = {
+        "GET": ["/mcp", "/openai/v1/models", "/openai/v1/responses/x", "/metrics"],
+        "POST": ["/mcp", "/openai/v1/chat/completions", "/openai/v1/responses", "/login/links",
+                 "/dashboard/runs", "/dashboard/chat"],
+        "DELETE": ["/mcp", "/openai/v1/responses/x"],
+    }  # fmt: skip
+    async with world(tmp_path) as made:
+        bearer = bearers[who] if who in bearers else made.keys[who]
+        for method, paths in asked.items():
+            for path in paths:
+                status, body = await made.ask(method, path, b"{}", bearer=bearer)
+                assert status in (401, 403, 404, 405) or (status == 303), (method, path, status)
+                assert MARK.encode() not in body, (method, path)
+        for path in ("/dashboard", "/dashboard/runs", "/dashboard/live?topic=all"):
+            status, body = await made.ask("GET", path, bearer=bearer)
+            assert status in (303, 401, 403), (path, status, body[:200])
+            assert MARK.encode() not in body

@@ -217,16 +217,39 @@ async def test_second_first_message_cannot_ask_for_another_name():
 
     async with place.open(wants_another):
         for name, expected in ((b"ok.test", b"welcome"), (b"evil.test", b"\x15\x03")):
-            code, reader, writer = await place.connect("ok.test")
-            assert code == 200
-            writer.write(hello)
-            await reader.readexactly(43)
             second = b"\x14\x03\x03\x00\x01\x01" + made_hello(server_name(name))
-            writer.write(second)
-            async with asyncio.timeout(10):
-                assert (await reader.readexactly(len(expected))) == expected
-            writer.close()
+            # Also one that comes before it is asked for, in one piece with the first or behind it.
+            for early in (0, len(second), len(second) - 3):
+                code, reader, writer = await place.connect("ok.test")
+                assert code == 200
+                writer.write(hello + second[:early])
+                await reader.readexactly(43)
+                writer.write(second[early:])
+                async with asyncio.timeout(10):
+                    assert (await reader.readexactly(len(expected))) == expected
+                writer.close()
     assert b"evil.test" not in place.seen
+
+
+async def test_what_a_client_sends_early_reaches_the_server_behind_its_first_message():
+    hello = made_hello(server_name(b"ok.test"))
+    early = b"\x17\x03\x03\x00\x05early"
+    place = Place()
+
+    async def answers(reader, writer):
+        place.seen += await reader.readexactly(len(hello))
+        writer.write(b"\x16\x03\x03\x00\x28\x02\x00\x00\x24\x03\x03" + bytes(32))
+        place.seen += await reader.readexactly(len(early))
+        writer.write(b"done")
+        writer.close()
+
+    async with place.open(answers):
+        _, reader, writer = await place.connect("ok.test")
+        writer.write(hello + early)
+        async with asyncio.timeout(10):
+            assert (await reader.read())[43:] == b"done"
+        writer.close()
+    assert bytes(place.seen) == hello + early
 
 
 async def test_host_that_is_not_allowed_is_not_even_resolved():

@@ -217,6 +217,39 @@ async def test_a_lease_that_is_given_back_while_it_is_renewed_is_not_lost() -> N
     keeper.close()
 
 
+async def test_a_lease_that_goes_with_the_last_facts_of_a_turn_is_not_reported_as_lost() -> None:
+    journal = Journal(MemoryStore(projections=SESSION_PROJECTIONS))
+    keeper = LeaseKeeper(journal)
+    lost: list[str] = []
+    keeper.on_loss(lambda session_id, epoch: lost.append(session_id))
+    session = await SessionManager(journal, keeper).create_session("A")
+    lease = await keeper.acquire(session.id)
+    assert lease is not None
+    # What a loop without time does: it is stored, and the keeper is told of it later.
+    await journal.append(session.id, [SessionArchived()], epoch=lease.epoch, release=True)
+    assert keeper._renew()
+    assert lost == []
+    keeper.let_go(lease)
+    assert keeper._renew()
+    assert (lost, keeper._held) == ([], {})
+    keeper.close()
+
+
+async def test_a_lease_that_stays_away_is_lost_before_its_time_is_over() -> None:
+    journal = Journal(MemoryStore(projections=SESSION_PROJECTIONS))
+    keeper = LeaseKeeper(journal)
+    lost: list[str] = []
+    keeper.on_loss(lambda session_id, epoch: lost.append(session_id))
+    session = await SessionManager(journal, keeper).create_session("A")
+    lease = await keeper.acquire(session.id)
+    assert lease is not None
+    await journal.append(session.id, [SessionArchived()], epoch=lease.epoch, release=True)
+    assert keeper._renew()
+    assert keeper._renew()
+    assert lost == [session.id]
+    keeper.close()
+
+
 class Full(MemoryStore):
     is_full = False
 

@@ -162,7 +162,7 @@ class FileUpload:
         await asyncio.to_thread(self._publish, self._store.path(key), replaces)
 
     async def discard(self) -> None:
-        """Remove the file that nobody sees; what was published is a name of its own."""
+        """Remove the hidden file; what was published is a name of its own."""
         await asyncio.to_thread(self._discard)
 
     def _write(self, data: bytes) -> None:

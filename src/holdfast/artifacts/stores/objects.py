@@ -205,7 +205,7 @@ class ObjectUpload:
     async def _hand_over(self, piece: bytes | None) -> None:
         assert self._sending is not None
         putting = asyncio.ensure_future(self._pieces.put(piece))
-        # Sending may have failed, and then nobody takes anything from the queue any more.
+        # Sending may have failed, and then nothing is taken from the queue any more.
         await asyncio.wait((putting, self._sending), return_when=asyncio.FIRST_COMPLETED)
         if not putting.done():
             putting.cancel()

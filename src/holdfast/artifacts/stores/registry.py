@@ -3,6 +3,8 @@
 - `file://` alone, or no address at all, is `artifacts` in the state directory;
   `file:///srv/artifacts` another directory;
 - `sqlite://` is the file `artifacts.db` in the state directory, `sqlite:///DIRECTORY` in another;
+- `postgresql://USER:PASSWORD@HOST/DATABASE` is the schema `holdfast_artifacts` of a database (extra
+  `postgres`);
 - `memory://` keeps them in the process;
 - `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` (extra `s3`).
 
@@ -12,18 +14,19 @@ Packages add kinds by entry points of the group `holdfast.artifact_stores`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, unquote
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
 from holdfast.artifacts.blobs import BlobStore
 from holdfast.errors import ConfigError, UsageError
-from holdfast.journal import AddressRegistry, resolve_directory
+from holdfast.journal import AddressRegistry, SchemaStatus, resolve_directory
 
 FOLDER = "artifacts"
 _DEFAULT = "file://"
+_SERVERS = ("postgres", "postgresql")
 
 
 class BlobStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,8 @@ class BlobStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the store at an address; touches nothing before it is used."""
     place: Callable[[SplitResult, Path], Path] | None = None
     """Returns where on this machine it keeps its files, which no tool may see."""
+    migrate: Callable[[SplitResult, Path, bool], Awaitable[SchemaStatus]] | None = None
+    """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
 
 
 def _open_files(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -204,11 +209,23 @@ _KINDS = AddressRegistry(
         "file": f"{__name__}:FILES",
         "sqlite": f"{__name__}:SQLITE",
         "memory": f"{__name__}:MEMORY",
+        "postgres": "holdfast.artifacts.stores.postgres:KIND",
+        "postgresql": "holdfast.artifacts.stores.postgres:KIND",
         "s3": f"{__name__}:S3",
         "gs": f"{__name__}:GOOGLE",
         "az": f"{__name__}:AZURE",
     },
 )
+
+
+def choose_blob_url(chosen: str, *, beside: str) -> str:
+    """Return where artifacts lie: at the chosen address, or where the records beside them do.
+
+    Machines that share a database may share nothing else, and what is kept in memory ends with
+    its process; everywhere else the default is files in the state directory.
+    """
+    scheme = urlsplit(beside).scheme
+    return chosen or {"memory": "memory://"}.get(scheme) or (beside if scheme in _SERVERS else "")
 
 
 def open_blob_store(url: str, options: BlobStoreOptions) -> BlobStore:
@@ -226,3 +243,9 @@ def find_blob_place(url: str, *, base_dir: Path) -> Path | None:
     """Return where on this machine the bytes are, which no tool may see."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.place is None else kind.place(address, base_dir)
+
+
+async def migrate_blob_store(url: str, *, base_dir: Path, is_dry: bool) -> SchemaStatus | None:
+    """Bring the schema of a store up to date; `None` for one that needs no migration by hand."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.migrate is None else await kind.migrate(address, base_dir, is_dry)

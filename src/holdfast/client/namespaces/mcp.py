@@ -13,6 +13,8 @@ class McpNamespace(Surface[Mode]):
     trust = mcp.trust
     forget = mcp.forget
     grant = mcp.grant
+    log_in = mcp.log_in
+    log_out = mcp.log_out
     tools = mcp.tools
     list_resources = mcp.list_resources
     list_prompts = mcp.list_prompts

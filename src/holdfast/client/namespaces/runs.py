@@ -31,6 +31,7 @@ class RunNamespace(Surface[Mode]):
     cancel_children = runs.cancel_children
     waiting = runs.waiting
     answer_calls = runs.answer_calls
+    wake = runs.wake
     family_events = runs.family_events
     watch_family = runs.watch_family
     orchestrator = runs.orchestrator

@@ -10,6 +10,7 @@ class TenantNamespace(Surface[Mode]):
 
     create = tenants.create
     list = tenants.list_
+    usage = tenants.usage
     suspend = tenants.suspend
     resume = tenants.resume
     delete = tenants.delete

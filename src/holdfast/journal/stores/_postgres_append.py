@@ -432,21 +432,25 @@ class PostgresAppender:
         if error is None and request.held is not None:
             error = self._find_overtaken(request.held)
         if error is not None:
-            for name in _list_sessions(request):
-                self._chains.pop(name, None)
             is_remembered = chain.stream is not None or request.held is not None
-            if work.tries == 0 and is_remembered:
-                # Perhaps the memory is wrong, and not the caller: once more with a fresh look.
-                work.tries = 1
-                self._waiting.insert(0, work)
-            else:
-                work.fail(error)
+            self._refuse(work, error, is_remembered=is_remembered)
             return False
         work.chain = chain
         epoch = chain.epoch + (request.acquire is not None)
         end = KnownEnd(chain.stream, epoch=epoch, session_seq=chain.session_seq, hash=chain.hash)
         work.events = chain_events(request.drafts, session_id, end, 0)
         return True
+
+    def _refuse(self, work: PendingAppend, error: Exception, *, is_remembered: bool) -> None:
+        """Tell the caller of an append why it cannot be; look anew first if that was remembered."""
+        for name in _list_sessions(work.request):
+            self._chains.pop(name, None)
+        if work.tries == 0 and is_remembered:
+            # Perhaps the memory is wrong, and not the caller: once more with a fresh look.
+            work.tries = 1
+            self._waiting.insert(0, work)
+        else:
+            work.fail(error)
 
     def _find_overtaken(self, held: HeldSession) -> LeaseLost | None:
         known = self._chains.get(held.session_id)
@@ -483,12 +487,15 @@ class PostgresAppender:
             by_stream[row[1]].rows[row[0], row[2].decode()] = found
 
     def _fold(self, work: PendingAppend) -> bool:
-        """PendingAppend out the rows; a projection that refuses ends this append alone."""
+        """Work out the rows; a projection that refuses ends this append alone.
+
+        As with chains, that is only said of rows that were just read.
+        """
         assert work.chain is not None
         try:
             work.changes = self._tables.fold(_list_facts(work), work.chain.rows)
         except Exception as error:  # noqa: BLE001 - the caller gets it, whatever it is
-            work.fail(error)
+            self._refuse(work, error, is_remembered=work.chain.stream is not None)
             return False
         return True
 

@@ -21,6 +21,15 @@ MOST_BODY_BYTES: Final = 8 * 1024 * 1024
 _POOL: Final = httpx2.Limits(max_connections=32, max_keepalive_connections=8)
 
 
+class HttpLogin:
+    """What logs in, and where it may ask."""
+
+    def __init__(self, auth: httpx2.Auth, resolve: Callable[[str], Awaitable[str]]) -> None:
+        """Log in by `auth`; `resolve` gives the address for each of its requests, or refuses."""
+        self.auth = auth
+        self.resolve = resolve
+
+
 class Watched:
     """What the server's last answers said on the level of HTTP."""
 
@@ -48,20 +57,23 @@ async def open_http_transport(
     timeout_s: float,
     connect_timeout_s: float,
     watched: Watched,
+    login: HttpLogin | None = None,
 ) -> AsyncIterator[TransportStreams]:
     """Exchange messages with a server; `resolve` gives the one address to connect to.
 
-    What `resolve` raises ends the connection, so that it can refuse.
+    What `resolve` raises ends the connection, so that it can refuse. With a `login` other hosts
+    are asked too, those of its authorization server, at the address that it gives for them.
     """
     # Packed bodies are not asked for: a small one can unpack to a huge one.
     headers = {**headers, "Accept-Encoding": "identity"}
     timeout = httpx2.Timeout(connect_timeout_s, read=timeout_s)
-    transport = _Pinned(httpx2.URL(url), resolve, watched)
+    transport = _Pinned(httpx2.URL(url), resolve, watched, login)
     async with (
         httpx2.AsyncClient(
             headers=headers,
             timeout=timeout,
             transport=transport,
+            auth=login.auth if login is not None else None,
             trust_env=False,
             follow_redirects=False,
         ) as client,
@@ -76,24 +88,35 @@ class _Pinned(httpx2.AsyncBaseTransport):
     """Connects to the address that was checked, and reads no more than it should."""
 
     def __init__(
-        self, url: httpx2.URL, resolve: Callable[[], Awaitable[str]], watched: Watched
+        self,
+        url: httpx2.URL,
+        resolve: Callable[[], Awaitable[str]],
+        watched: Watched,
+        login: HttpLogin | None = None,
     ) -> None:
         self._origin = (url.scheme, url.host, url.port)
         self._resolve = resolve
         self._watched = watched
+        self._login = login
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False, limits=_POOL)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request."""
         url = request.url
-        if (url.scheme, url.host, url.port) != self._origin:
+        is_own = (url.scheme, url.host, url.port) == self._origin
+        if is_own:
+            address = await self._resolve()
+        elif self._login is not None:
+            # The transport follows nothing to other hosts: only a login asks for them.
+            address = await self._login.resolve(str(url))
+        else:
             raise httpx2.UnsupportedProtocol(f"{url.host} is not the configured host")
-        address = await self._resolve()
         request.extensions = {**request.extensions, "sni_hostname": url.host}
         request.url = url.copy_with(host=address)
         response = await self._inner.handle_async_request(request)
         request.url = url
-        self._watched.status = response.status_code
+        if is_own:
+            self._watched.status = response.status_code
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.DecodingError("the answer is packed although that was not asked for")
@@ -129,4 +152,4 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-__all__ = ["MOST_BODY_BYTES", "Watched", "open_http_transport"]
+__all__ = ["MOST_BODY_BYTES", "HttpLogin", "Watched", "open_http_transport"]

@@ -61,8 +61,11 @@ Elicit = Callable[[JsonObject], Awaitable[JsonObject]]
 class WireSession:
     """Asks one connected server."""
 
-    def __init__(self, client: Client, timeout_s: float, root: str | None = None) -> None:
+    def __init__(
+        self, client: Client, timeout_s: float, root: str | None = None, *, samples: bool = False
+    ) -> None:
         """Use `open_session`."""
+        self._samples = samples
         self._timeout_s = timeout_s
         self._roots = root
         self._client = client
@@ -144,6 +147,7 @@ class WireSession:
         patience: Patience,
         on_progress: Progress,
         elicit: Elicit,
+        sample: Elicit | None = None,
         traceparent: str = "",
     ) -> JsonObject:
         """Call a tool and return the answer; cancelling tells the server.
@@ -162,9 +166,11 @@ class WireSession:
 
         # Not the SDK's `call_tool`: that checks the answer against the server's own schema,
         # whose patterns a hostile server could make us match for ever.
-        return await self._ask(make, _CALLED, patience, elicit, on_progress)
+        return await self._ask(make, _CALLED, patience, elicit, sample, on_progress)
 
-    async def read_resource(self, uri: str, *, patience: Patience, elicit: Elicit) -> JsonObject:
+    async def read_resource(
+        self, uri: str, *, patience: Patience, elicit: Elicit, sample: Elicit | None = None
+    ) -> JsonObject:
         """Return what stands at an address; raises as `call_tool`."""
 
         def make(more: JsonObject) -> pydantic.BaseModel:
@@ -172,10 +178,16 @@ class WireSession:
                 params=types.ReadResourceRequestParams(uri=uri, **more)
             )
 
-        return await self._ask(make, _READ, patience, elicit)
+        return await self._ask(make, _READ, patience, elicit, sample)
 
     async def get_prompt(
-        self, name: str, arguments: dict[str, str], *, patience: Patience, elicit: Elicit
+        self,
+        name: str,
+        arguments: dict[str, str],
+        *,
+        patience: Patience,
+        elicit: Elicit,
+        sample: Elicit | None = None,
     ) -> JsonObject:
         """Return a prompt with its arguments filled in; raises as `call_tool`."""
 
@@ -183,7 +195,7 @@ class WireSession:
             params = types.GetPromptRequestParams(name=name, arguments=arguments, **more)
             return types.GetPromptRequest(params=params)
 
-        return await self._ask(make, _GOT, patience, elicit)
+        return await self._ask(make, _GOT, patience, elicit, sample)
 
     async def _ask(
         self,
@@ -191,6 +203,7 @@ class WireSession:
         adapter: pydantic.TypeAdapter[Any],
         patience: Patience,
         elicit: Elicit,
+        sample: Elicit | None,
         on_progress: Progress | None = None,
     ) -> JsonObject:
         """Send a request, and again with what the server wants to be told in between."""
@@ -215,11 +228,11 @@ class WireSession:
                 return _parse_json(answer)
             more = {"request_state": answer.request_state}
             if answer.input_requests:
-                more["input_responses"] = await self._respond(answer.input_requests, elicit)
+                more["input_responses"] = await self._respond(answer.input_requests, elicit, sample)
         raise Refusal(f"it wanted to be told more than {_MOST_ROUNDS} times in one call")
 
     async def _respond(
-        self, asked: dict[str, types.InputRequest], elicit: Elicit
+        self, asked: dict[str, types.InputRequest], elicit: Elicit, sample: Elicit | None
     ) -> dict[str, types.InputResponse]:
         """Answer what a call needs, one after the other: a person reads one form at a time."""
         if len(asked) > _MOST_ROUNDS:
@@ -229,6 +242,9 @@ class WireSession:
             if isinstance(request, types.ElicitRequest):
                 said = await elicit(_parse_json(request.params))
                 given[key] = types.ElicitResult.model_validate(said)
+            elif isinstance(request, types.CreateMessageRequest) and self._samples and sample:
+                told = await sample(_parse_json(request.params))
+                given[key] = types.CreateMessageResult.model_validate(told)
             elif isinstance(request, types.ListRootsRequest) and self._roots is not None:
                 given[key] = _make_roots(self._roots)
             else:
@@ -251,6 +267,10 @@ class Hearing(Protocol):
         """Answer a question that came beside a call, not as its answer."""
         ...
 
+    async def on_sample(self, asked: JsonObject) -> JsonObject:
+        """Ask our model for a server, during a call; raises Refusal."""
+        ...
+
 
 @contextlib.asynccontextmanager
 async def open_session(
@@ -259,11 +279,12 @@ async def open_session(
     timeout_s: float,
     hearing: Hearing,
     root: str | None = None,
+    samples: bool = False,
 ) -> AsyncIterator[WireSession]:
     """Speak to a server over a transport; entered and left by one and the same task.
 
-    A server may ask the attending person (elicitation), and a program where it works (`root`).
-    No model is lent to it: sampling is not offered.
+    A server may ask the attending person (elicitation), a program where it works (`root`), and
+    our model where `samples` says so.
     """
 
     async def hear(message: IncomingMessage) -> None:
@@ -274,6 +295,15 @@ async def open_session(
         context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult:
         return types.ElicitResult.model_validate(await hearing.on_elicit(_parse_json(params)))
+
+    async def sample(
+        context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        try:
+            told = await hearing.on_sample(_parse_json(params))
+        except Refusal as error:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        return types.CreateMessageResult.model_validate(told)
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else repr(params.data)[:_MOST_SAID]
@@ -289,11 +319,12 @@ async def open_session(
         message_handler=hear,
         elicitation_callback=elicit,
         logging_callback=log,
+        sampling_callback=sample if samples else None,
         list_roots_callback=list_roots if root is not None else None,
         cache=None,
     )
     async with client:
-        yield WireSession(client, timeout_s, root)
+        yield WireSession(client, timeout_s, root, samples=samples)
 
 
 def _make_roots(folder: str) -> types.ListRootsResult:

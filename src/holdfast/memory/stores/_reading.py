@@ -1,12 +1,10 @@
-"""Questions to the file of memories: which rows, and what stands in them."""
+"""Questions to a database of memories: which rows, and what stands in them."""
 
 from __future__ import annotations
 
-import functools
-import math
-import sqlite3
-from collections.abc import Collection, Sequence
-from typing import Any
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,25 +14,25 @@ from holdfast.memory.entry import MemoryEntry, Provenance
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import (
     IndexRow,
-    LexicalHit,
     MemoryFilter,
     MemoryPassage,
     MemoryPlace,
     MemoryStats,
     Unembedded,
-    WordCounts,
 )
-from holdfast.memory.words import match_expression, match_place, match_word, name_place
+from holdfast.memory.stores._database import MemoryDatabase
+from holdfast.memory.words import name_place
 
 _COLUMNS = """m.row, m.id, m.session_id, m.content, m.metadata, m.created, m.scope, m.owner,
     m.kind, m.speaker, m.importance, m.is_pinned, m.valid_from, m.valid_to, m.expires,
     m.supersedes, m.superseded_by, m.provenance, m.forgotten,
     (SELECT p.id FROM memories p WHERE p.row = m.previous)"""
+_VECTOR = IndexRow.__struct_fields__.index("vector")
+Word = TypeVar("Word")
 _metadata = msgspec.json.Decoder(JsonObject)
 _provenance = msgspec.json.Decoder(Provenance)
 _CHUNK = 500
-_MANY = 1_000
-"""So many rows a search weighs, beyond those of its rarest word."""
+_SAID = "CASE WHEN m.speaker = '' THEN coalesce(m.inferred_speaker, '') ELSE m.speaker END"
 _PASSAGE_CHARACTERS = 2_000
 _LINE_CHARACTERS = 64
 """The label of a line is in its beginning."""
@@ -54,7 +52,7 @@ def search_word(place: MemoryPlace) -> str:
 
 
 def build_places_sql(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[str, list[object]]:
-    """Return the SQL condition for rows of some places; with the sign `+` not by an index."""
+    """Return the SQL condition for rows of some places; `sign` may keep it from an index."""
     parts, values = [], []
     for place in places:
         text = f"{sign}m.tenant = ? AND {sign}m.scope = ?"
@@ -63,10 +61,10 @@ def build_places_sql(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[
             text += f" AND {sign}m.owner = ?"
             values.append(place.owner)
         parts.append(f"({text})")
-    return f"({' OR '.join(parts) or '0'})", list(values)
+    return f"({' OR '.join(parts) or 'FALSE'})", list(values)
 
 
-def list_passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
+def list_passing(db: MemoryDatabase, where: MemoryFilter, now: float) -> tuple[str, list[object]]:
     """Return the SQL condition of a filter; values are bound, never written into it."""
     parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ? OR m.is_pinned)"]
     values: list[object] = [now]
@@ -74,8 +72,7 @@ def list_passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
         at = now if where.as_of is None else where.as_of
         parts.append("m.valid_from <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)")
         values += [at, at]
-    said = "iif(m.speaker = '', coalesce(m.inferred_speaker, ''), m.speaker)"
-    for column, wanted in (("m.kind", where.kinds), (said, where.speakers)):
+    for column, wanted in (("m.kind", where.kinds), (_SAID, where.speakers)):
         if wanted:
             parts.append(f"{column} IN ({', '.join('?' * len(wanted))})")
             values += wanted
@@ -87,28 +84,16 @@ def list_passing(where: MemoryFilter, now: float) -> tuple[str, list[object]]:
         values.append(where.until)
     if where.pinned is not None:
         parts.append("m.is_pinned = ?")
-        values.append(int(where.pinned))
+        values.append(where.pinned)
     for key, value in where.metadata.items():
-        parts.append(
-            "EXISTS (SELECT 1 FROM json_each(m.metadata) j"
-            " WHERE j.key = ? AND j.value IS ? AND j.type IN "
-            f"({_list_json_types(value)}))"
-        )
-        values += [key, value]
+        holds, more = db.build_metadata_sql(key, value)
+        parts.append(holds)
+        values += more
     return " AND ".join(parts), values
 
 
-def _list_json_types(value: object) -> str:
-    """Return the JSON types that a value may have; 1 and true are not the same."""
-    if isinstance(value, bool):
-        return "'true', 'false'"
-    if isinstance(value, int | float):
-        return "'integer', 'real'"
-    return "'null'" if value is None else "'text'"
-
-
 def list_entries(
-    db: sqlite3.Connection, condition: str, values: Sequence[object], tail: str = ""
+    db: MemoryDatabase, condition: str, values: Sequence[object], tail: str = ""
 ) -> dict[int, MemoryEntry]:
     """Return whole memories by row, in the order of the query."""
     found = db.execute(f"SELECT {_COLUMNS} FROM memories m WHERE {condition} {tail}", values)
@@ -118,7 +103,7 @@ def list_entries(
 
 
 def read_entries_by(
-    db: sqlite3.Connection,
+    db: MemoryDatabase,
     column: str,
     keys: Sequence[object],
     condition: str,
@@ -133,31 +118,31 @@ def read_entries_by(
     return found
 
 
-def index_by_id(db: sqlite3.Connection, tenant: str, ids: Sequence[str]) -> dict[int, MemoryEntry]:
+def index_by_id(db: MemoryDatabase, tenant: str, ids: Sequence[str]) -> dict[int, MemoryEntry]:
     """Return memories of a tenant by their ids, tombstones too."""
     return read_entries_by(db, "id", ids, "m.tenant = ?", [tenant])
 
 
 def index_by_row(
-    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int]
+    db: MemoryDatabase, places: Sequence[MemoryPlace], rows: Sequence[int]
 ) -> dict[int, MemoryEntry]:
     """Return living memories of some places by their rows."""
     # The sign keeps SQLite from walking through whole places instead of looking rows up.
-    condition, values = build_places_sql(places, sign="+")
+    condition, values = build_places_sql(places, sign=db.unindexed)
     return read_entries_by(db, "row", rows, f"{condition} AND m.forgotten IS NULL", values)
 
 
 def list_rows_where(
-    db: sqlite3.Connection, places: Sequence[MemoryPlace], where: MemoryFilter, now: float
+    db: MemoryDatabase, places: Sequence[MemoryPlace], where: MemoryFilter, now: float
 ) -> list[int]:
     """Return the rows of some places that pass a filter, ascending."""
     place, values = build_places_sql(places)
-    condition, more = list_passing(where, now)
+    condition, more = list_passing(db, where, now)
     sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
     return [row for (row,) in db.execute(sql, [*values, *more])]
 
 
-def _read_links(db: sqlite3.Connection, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
+def _read_links(db: MemoryDatabase, rows: Sequence[int]) -> dict[int, dict[str, list[str]]]:
     found: dict[int, dict[str, list[str]]] = {}
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
@@ -197,129 +182,37 @@ def _make_entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
     )
 
 
-def compute_revision(db: sqlite3.Connection) -> int:
+def compute_revision(db: MemoryDatabase) -> int:
     """Return the number of the last change."""
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
     return last
 
 
-class IndexStatistics:
-    """Which places hold few memories, and how many hold a word; known until anything changes."""
-
-    def __init__(self) -> None:
-        """Know nothing."""
-        self._revision = -1
-        self._small: dict[tuple[str, ...], bool] = {}
-        self._counts: dict[str, int] = {}
-
-    def are_small(self, db: sqlite3.Connection, marks: tuple[str, ...]) -> bool:
-        """Say whether the places with these marks hold few memories together."""
-        self._keep_up(db)
-        if marks not in self._small:
-            self._small[marks] = sum(_count(db, match_place(mark)) for mark in marks) < _MANY
-        return self._small[marks]
-
-    def count(self, db: sqlite3.Connection, word: str) -> int:
-        """Return how many memories hold a word, or that they are many."""
-        self._keep_up(db)
-        if word not in self._counts:
-            self._counts[word] = _count(db, match_word(word))
-        return self._counts[word]
-
-    def _keep_up(self, db: sqlite3.Connection) -> None:
-        # Asked first: what is counted is at least as new.
-        last = compute_revision(db)
-        if last != self._revision or len(self._small) + len(self._counts) >= _MANY:
-            self._revision = last
-            self._small.clear()
-            self._counts.clear()
-
-
-def search_lexical(
-    db: sqlite3.Connection,
-    places: Sequence[MemoryPlace],
-    words: Sequence[str],
-    known: IndexStatistics,
-) -> list[LexicalHit]:
-    """Return how well rows fit the words, alone and together with the turn before."""
-    if not words or not places:
-        return []
-    marks = tuple(search_word(place) for place in places)
-    # Rows of other places are refused by their own columns in any case. Where a place is
-    # small, its mark in the index also keeps them from being weighed, so that a word counts
-    # however often other places hold it; a large one's mark would cost more than it saves.
-    query = (
-        match_expression(marks, words)
-        if known.are_small(db, marks)
-        else match_expression([], _select_telling(db, words, known))
-    )
-    condition, values = build_places_sql(places)
-    # SQLite's scores are better the lower they are.
-    found = db.execute(
-        "SELECT words.rowid, -bm25(words, 0.0, 1.0, 0.0), -bm25(words, 0.0, 1.0, 1.0)"
-        " FROM words CROSS JOIN memories m ON m.row = words.rowid"
-        f" WHERE words MATCH ? AND {condition}",
-        [query, *values],
-    )
-    # `tuple.__new__` without a call of Python per row: there may be a thousand.
-    return list(map(functools.partial(tuple.__new__, LexicalHit), found.fetchall()))
-
-
-def _count(db: sqlite3.Connection, query: str) -> int:
-    """Return how many rows a query finds, or that they are many."""
-    sql = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
-    found: int = db.execute(sql, (query, _MANY)).fetchone()[0]
-    return found
-
-
-def _select_telling(
-    db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics
-) -> Sequence[str]:
-    """Return the rarer words where all together would match more than a search can weigh.
-
-    A word that half of all memories hold says little and costs much.
-    """
-    if _find_last_row(db) <= _MANY or len(words) < 2:
-        return words
-    counts = [(known.count(db, word), word) for word in words]
-    chosen: list[str] = []
+def select_telling(counts: Mapping[Word, int], most: int) -> list[Word]:
+    """Return the rarest words, as many as hold no more than so many memories together."""
+    chosen: list[Word] = []
     total = 0
-    for count, word in sorted(counts):
-        if chosen and total + count > _MANY:
+    for word, count in sorted(counts.items(), key=lambda one: (one[1], str(one[0]))):
+        if chosen and total + count > most:
             break
         if count:
             chosen.append(word)
             total += count
-    return chosen or words
-
-
-def _find_last_row(db: sqlite3.Connection) -> int:
-    last: int = db.execute("SELECT max(row) FROM memories").fetchone()[0] or 0
-    return last
-
-
-def count_words(db: sqlite3.Connection, words: Sequence[str], known: IndexStatistics) -> WordCounts:
-    """Return how many memories hold each word, over the whole file."""
-    total = _find_last_row(db)
-    counts = {word: known.count(db, word) for word in words}
-    # Counting ends at some number: from there to all, the geometric mean is a fair guess.
-    many = round(math.sqrt(_MANY * max(total, _MANY)))
-    return WordCounts(
-        {word: many if count >= _MANY else count for word, count in counts.items()}, total
-    )
+    return chosen
 
 
 def list_passages(
-    db: sqlite3.Connection, places: Sequence[MemoryPlace], rows: Sequence[int], model: str
+    db: MemoryDatabase, places: Sequence[MemoryPlace], rows: Sequence[int], model: str
 ) -> dict[int, MemoryPassage]:
     """Return the texts of living memories of some places, with tokens of a model."""
-    condition, values = build_places_sql(places, sign="+")
+    condition, values = build_places_sql(places, sign=db.unindexed)
     found: dict[int, MemoryPassage] = {}
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
         sql = (
             f"SELECT m.row, substr(m.content, 1, {_PASSAGE_CHARACTERS}), t.tokens"
-            " FROM memories m LEFT JOIN tokens t ON t.row = m.row AND +t.model = ?"
+            " FROM memories m LEFT JOIN tokens t ON t.row = m.row"
+            f" AND {db.unindexed}t.model = ?"
             f" WHERE m.row IN ({', '.join('?' * len(chunk))}) AND {condition}"
             " AND m.forgotten IS NULL"
         )
@@ -329,7 +222,7 @@ def list_passages(
 
 
 def list_tokens(
-    db: sqlite3.Connection, tenants: Collection[str], rows: Sequence[int], model: str
+    db: MemoryDatabase, tenants: Collection[str], rows: Sequence[int], model: str
 ) -> dict[int, bytes]:
     """Return the tokens of memories of some tenants; forgotten ones have none."""
     found: dict[int, bytes] = {}
@@ -337,22 +230,23 @@ def list_tokens(
         chunk = rows[start : start + _CHUNK]
         sql = (
             f"SELECT row, tokens FROM tokens WHERE row IN ({', '.join('?' * len(chunk))})"
-            f" AND +model = ? AND tenant IN ({', '.join('?' * len(tenants))})"
+            f" AND {db.unindexed}model = ? AND tenant IN ({', '.join('?' * len(tenants))})"
         )
         found.update(db.execute(sql, [*chunk, model, *tenants]).fetchall())
     return found
 
 
 def list_lines_before(
-    db: sqlite3.Connection, session: tuple[str, str, str, str], row: int, limit: int
+    db: MemoryDatabase, session: tuple[str, str, str, str], row: int, limit: int
 ) -> list[StoredLine]:
     """Return the beginnings of the last lines of a session before a row, newest first.
 
     A line whose speaker was named is empty: it needs no guessing, and ends a run of labels.
     """
     found = db.execute(
-        f"SELECT row, iif(speaker = '', substr(content, 1, {_LINE_CHARACTERS}), ''),"
-        " coalesce(inferred_speaker, '') FROM memories INDEXED BY memories_by_session"
+        "SELECT row,"
+        f" CASE WHEN speaker = '' THEN substr(content, 1, {_LINE_CHARACTERS}) ELSE '' END,"
+        f" coalesce(inferred_speaker, '') FROM memories {db.require_index('memories_by_session')}"
         " WHERE tenant = ? AND scope = ? AND owner = ? AND session_id = ? AND row < ?"
         " AND forgotten IS NULL ORDER BY row DESC LIMIT ?",
         (*session, row, limit),
@@ -360,28 +254,36 @@ def list_lines_before(
     return [StoredLine(*line) for line in found]
 
 
-def list_changes(
-    db: sqlite3.Connection, place: MemoryPlace, model: str, after: int
-) -> list[IndexRow]:
+def list_changes(db: MemoryDatabase, place: MemoryPlace, model: str, after: int) -> list[IndexRow]:
     """Return what changed in a place after a revision."""
     condition, values = build_places_sql([place])
+    return list_index_rows(db, f"{condition} AND m.revision > ?", [*values, after], model)
+
+
+def list_index_rows(
+    db: MemoryDatabase, condition: str, values: Sequence[object], model: str
+) -> list[IndexRow]:
+    """Return what ranking needs of memories that meet a condition, oldest change first."""
     found = db.execute(
-        "SELECT m.row, m.session_id,"
-        " iif(m.speaker = '', coalesce(m.inferred_speaker, ''), m.speaker),"
-        " m.created, m.valid_from, m.valid_to,"
-        " iif(m.is_pinned, NULL, m.expires), m.importance, m.previous, m.forgotten, m.revision,"
-        " v.vector, length(m.content),"
-        " substr(rtrim(m.content), -1) IN ('?', '\uff1f', '\u061f')"
+        f"SELECT m.row, m.session_id, {_SAID}, m.created, m.valid_from, m.valid_to,"
+        " CASE WHEN m.is_pinned THEN NULL ELSE m.expires END,"
+        " m.importance, m.previous, m.forgotten, m.revision,"
+        f" v.vector, length(m.content), {db.last_character} IN ('?', '\uff1f', '\u061f')"
         " FROM memories m LEFT JOIN vectors v"
         " ON v.tenant = m.tenant AND v.row = m.row AND v.model = ?"
-        f" WHERE {condition} AND m.revision > ? ORDER BY m.revision",
-        [model, *values, after],
+        f" WHERE {condition} ORDER BY m.revision",
+        [model, *values],
     )
-    return [IndexRow(*row) for row in found]
+    rows = []
+    for values in map(list, found):
+        if values[_VECTOR] is not None:
+            values[_VECTOR] = db.read_vector(values[_VECTOR])
+        rows.append(IndexRow(*values))
+    return rows
 
 
 def list_unembedded(
-    db: sqlite3.Connection, model: str, limit: int, after: int, *, needs_tokens: bool
+    db: MemoryDatabase, model: str, limit: int, after: int, *, needs_tokens: bool
 ) -> list[Unembedded]:
     """Return memories that have no vector or tokens of a model and were not refused."""
     has_vector = "EXISTS (SELECT 1 FROM vectors v WHERE v.model = ? AND v.row = m.row)"
@@ -399,7 +301,7 @@ def list_unembedded(
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     for _, tenant, _, scope, owner, *_ in found:
         if (tenant, scope, owner) not in names:
-            names[tenant, scope, owner] = _list_speakers(db, tenant, scope, owner)
+            names[tenant, scope, owner] = list_speakers(db, [MemoryPlace(tenant, scope, owner)])
     return [
         Unembedded(
             row,
@@ -413,7 +315,7 @@ def list_unembedded(
     ]
 
 
-def list_spaces(db: sqlite3.Connection) -> list[VectorSpace]:
+def list_spaces(db: MemoryDatabase) -> list[VectorSpace]:
     """Return the spaces of all vectors: one look into the index per model, not per vector."""
     found = db.execute(
         "WITH RECURSIVE models (model) AS (SELECT min(model) FROM vectors UNION ALL"
@@ -432,16 +334,19 @@ def list_spaces(db: sqlite3.Connection) -> list[VectorSpace]:
     ]
 
 
-def _list_speakers(db: sqlite3.Connection, tenant: str, scope: str, owner: str) -> tuple[str, ...]:
+def list_speakers(
+    db: MemoryDatabase, places: Sequence[MemoryPlace], limit: int = 50
+) -> tuple[str, ...]:
+    """Return who speaks in some places."""
+    condition, values = build_places_sql(places)
     found = db.execute(
-        "SELECT DISTINCT iif(speaker = '', coalesce(inferred_speaker, ''), speaker) AS said"
-        " FROM memories WHERE tenant = ? AND scope = ? AND owner = ? AND said != '' LIMIT 50",
-        (tenant, scope, owner),
+        f"SELECT DISTINCT {_SAID} FROM memories m WHERE {condition} AND {_SAID} != '' LIMIT ?",
+        [*values, limit],
     )
     return tuple(row[0] for row in found)
 
 
-def make_stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemoryStats:
+def make_stats(db: MemoryDatabase, tenant: str, file_bytes: int) -> MemoryStats:
     """Count what is there."""
     counts = db.execute(
         "SELECT count(*) FILTER (WHERE forgotten IS NULL),"
@@ -470,3 +375,20 @@ def make_stats(db: sqlite3.Connection, tenant: str, file_bytes: int) -> MemorySt
         tokens=dict(tokens.fetchall()),
         refused=refused.fetchone()[0],
     )
+
+
+def read_with_vector(
+    db: MemoryDatabase, tenant: str, row: int, entry: MemoryEntry, model: str
+) -> MemoryEntry:
+    """Return a memory with its vector and tokens of a model, if it has any."""
+    found = db.execute(
+        "SELECT v.vector, t.tokens FROM vectors v LEFT JOIN tokens t"
+        f" ON t.row = v.row AND {db.unindexed}t.model = v.model AND t.tenant = v.tenant"
+        " WHERE v.tenant = ? AND v.row = ? AND v.model = ?",
+        (tenant, row, model),
+    ).fetchone()
+    if found is None:
+        return entry
+    vector = db.read_vector(found[0])
+    numbers = list(struct.unpack(f"<{len(vector) // 2}e", vector))
+    return msgspec.structs.replace(entry, embedding=numbers, tokens=found[1])

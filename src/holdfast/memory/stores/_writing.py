@@ -1,9 +1,8 @@
-"""Changes to the file of memories; each runs inside one transaction of the caller."""
+"""Changes to a database of memories; each runs inside one transaction of the caller."""
 
 from __future__ import annotations
 
 import functools
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -12,27 +11,24 @@ from holdfast.errors import AlreadyExists, LeaseLost, NotFound
 from holdfast.memory.dialogue import NOTHING, WINDOW, Inferred, describe_label, infer_turn
 from holdfast.memory.space import VectorSpace
 from holdfast.memory.storage import MemoryDraft, Purge
+from holdfast.memory.stores._database import MemoryDatabase
 from holdfast.memory.stores._reading import describe_places, list_lines_before
 from holdfast.memory.words import index_text
 
 _BEFORE_CHARACTERS = 2_000
 """How much of the turn before is indexed with a turn."""
-_FEW_SEGMENTS = 4
-"""So many parts of the index of words cost a search next to nothing."""
-_MERGED_AT_ONCE = 500
-"""Pages of the index; some milliseconds for which no other process can write."""
 _INFERRED_AT_ONCE = 200
 _NEWEST = 2**62
 
 
-def compute_next_revision(db: sqlite3.Connection) -> int:
+def compute_next_revision(db: MemoryDatabase) -> int:
     """Return a number above all revisions so far."""
     db.execute("UPDATE revisions SET last = last + 1")
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
     return last
 
 
-def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
+def add(db: MemoryDatabase, draft: MemoryDraft) -> int:
     """Store a memory with its words; returns its row."""
     options = draft.options
     if draft.fence:
@@ -43,18 +39,15 @@ def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     said = _infer(db, draft)
     if before is None and said.follows is not None:
         before = (said.follows, _read_content(db, said.follows))
-    try:
-        row = _insert(db, draft, before[0] if before else None, said.speaker)
-    except sqlite3.IntegrityError as error:
-        raise AlreadyExists(kind="memory", value=draft.id) from error
-    db.execute(
-        "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
-        (
-            row,
-            describe_places(draft.tenant, options.scope, draft.owner),
-            index_text(draft.content),
-            _before_text(before[1] if before else ""),
-        ),
+    taken = "SELECT 1 FROM memories WHERE tenant = ? AND id = ?"
+    if db.execute(taken, (draft.tenant, draft.id)).fetchone() is not None:
+        raise AlreadyExists(kind="memory", value=draft.id)
+    row = _insert(db, draft, before[0] if before else None, said.speaker)
+    db.index_words(
+        row,
+        describe_places(draft.tenant, options.scope, draft.owner),
+        index_text(draft.content),
+        _before_text(before[1] if before else ""),
     )
     for relation, others in (
         ("contradicts", options.contradicts),
@@ -76,21 +69,22 @@ def add(db: sqlite3.Connection, draft: MemoryDraft) -> int:
     return row
 
 
-def _check_fence(db: sqlite3.Connection, draft: MemoryDraft) -> None:
+def _check_fence(db: MemoryDatabase, draft: MemoryDraft) -> None:
     """Refuse what a process stores that has lost its session to another one."""
     found = db.execute(
         "SELECT fence FROM fences WHERE session_id = ?", (draft.session_id,)
     ).fetchone()
     if found is not None and found[0] > draft.fence:
         raise LeaseLost(session_id=draft.session_id, current=found[0], held=draft.fence)
-    db.execute(
-        "INSERT INTO fences (session_id, fence) VALUES (?, ?)"
-        " ON CONFLICT (session_id) DO UPDATE SET fence = excluded.fence",
-        (draft.session_id, draft.fence),
+    change = (
+        "INSERT INTO fences (fence, session_id) VALUES (?, ?)"
+        if found is None
+        else "UPDATE fences SET fence = ? WHERE session_id = ?"
     )
+    db.execute(change, (draft.fence, draft.session_id))
 
 
-def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:
+def _infer(db: MemoryDatabase, draft: MemoryDraft) -> Inferred:
     """Say who says a line that is stored without a speaker."""
     options = draft.options
     if options.speaker or draft.supersedes or options.derived_from:
@@ -100,7 +94,7 @@ def _infer(db: sqlite3.Connection, draft: MemoryDraft) -> Inferred:
 
 
 def _read_inferred(
-    db: sqlite3.Connection, content: str, session: tuple[str, str, str, str], row: int
+    db: MemoryDatabase, content: str, session: tuple[str, str, str, str], row: int
 ) -> Inferred:
     # Most texts have no label, and need no look at the lines before.
     if not describe_label(content):
@@ -108,7 +102,7 @@ def _read_inferred(
     return infer_turn(content, list_lines_before(db, session, row, WINDOW - 1))
 
 
-def _make_turn(db: sqlite3.Connection, row: int, speaker: str, previous: int | None) -> None:
+def _make_turn(db: MemoryDatabase, row: int, speaker: str, previous: int | None) -> None:
     """Note that a stored line is a turn: who says it, and after which one.
 
     Its vector was made with the label in the text, so it is made anew.
@@ -121,16 +115,16 @@ def _make_turn(db: sqlite3.Connection, row: int, speaker: str, previous: int | N
     )
     if known[0] is None and previous is not None:
         text = _before_text(_read_content(db, previous))
-        db.execute("UPDATE words SET before = ? WHERE rowid = ?", (text, row))
+        db.index_before(row, text)
     for table in ("vectors", "tokens", "refusals"):
         db.execute(f"DELETE FROM {table} WHERE row = ?", (row,))
 
 
-def infer_old_turns(db: sqlite3.Connection) -> bool:
+def infer_old_turns(db: MemoryDatabase) -> bool:
     """Look at some lines that an older version stored; returns whether there may be more."""
     found = db.execute(
         "SELECT row, content, tenant, scope, owner, session_id, speaker, supersedes"
-        " FROM memories INDEXED BY memories_not_inferred"
+        f" FROM memories {db.require_index('memories_not_inferred')}"
         " WHERE inferred_speaker IS NULL AND forgotten IS NULL ORDER BY row LIMIT ?",
         (_INFERRED_AT_ONCE,),
     ).fetchall()
@@ -147,12 +141,12 @@ def infer_old_turns(db: sqlite3.Connection) -> bool:
     return len(found) == _INFERRED_AT_ONCE
 
 
-def _read_content(db: sqlite3.Connection, row: int) -> str:
+def _read_content(db: MemoryDatabase, row: int) -> str:
     content: str = db.execute("SELECT content FROM memories WHERE row = ?", (row,)).fetchone()[0]
     return content
 
 
-def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, inferred: str) -> int:
+def _insert(db: MemoryDatabase, draft: MemoryDraft, previous: int | None, inferred: str) -> int:
     options = draft.options
     values: dict[str, object] = {
         "tenant": draft.tenant,
@@ -170,7 +164,7 @@ def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, in
         "valid_to": options.valid_to,
         "expires": draft.expires,
         "importance": options.importance,
-        "is_pinned": int(options.is_pinned),
+        "is_pinned": options.is_pinned,
         "previous": previous,
         "supersedes": draft.supersedes,
         "superseded_by": "",
@@ -180,16 +174,14 @@ def _insert(db: sqlite3.Connection, draft: MemoryDraft, previous: int | None, in
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO memories ({', '.join(values)}) VALUES ({marks})"
-    row = db.execute(sql, list(values.values())).lastrowid
-    assert row is not None
-    return row
+    return db.insert_memory(sql, list(values.values()))
 
 
-def _supersede(db: sqlite3.Connection, draft: MemoryDraft) -> None:
+def _supersede(db: MemoryDatabase, draft: MemoryDraft) -> None:
     row, _ = _read_row(db, draft.tenant, draft.supersedes)
     changed = db.execute(
         "UPDATE memories SET superseded_by = ?, revision = ?,"
-        " valid_to = min(coalesce(valid_to, ?), ?)"
+        " valid_to = CASE WHEN valid_to < ? THEN valid_to ELSE ? END"
         " WHERE row = ? AND superseded_by = '' AND forgotten IS NULL",
         (draft.id, compute_next_revision(db), draft.valid_from, draft.valid_from, row),
     )
@@ -197,7 +189,7 @@ def _supersede(db: sqlite3.Connection, draft: MemoryDraft) -> None:
         raise AlreadyExists(kind="newer version of memory", value=draft.supersedes)
 
 
-def _read_row(db: sqlite3.Connection, tenant: str, memory_id: str) -> tuple[int, str]:
+def _read_row(db: MemoryDatabase, tenant: str, memory_id: str) -> tuple[int, str]:
     found: tuple[int, str] | None = db.execute(
         "SELECT row, content FROM memories WHERE tenant = ? AND id = ? AND forgotten IS NULL",
         (tenant, memory_id),
@@ -211,54 +203,57 @@ def _before_text(content: str) -> str:
     return index_text(content[:_BEFORE_CHARACTERS])
 
 
-def link(db: sqlite3.Connection, tenant: str, row: int, relation: str, other: str) -> None:
+def link(db: MemoryDatabase, tenant: str, row: int, relation: str, other: str) -> None:
     """Note how a memory relates to another one of its tenant."""
     target, _ = _read_row(db, tenant, other)
-    db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?, ?)", (tenant, row, relation, target))
+    db.execute(
+        "INSERT INTO links (tenant, row, relation, other) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        (tenant, row, relation, target),
+    )
 
 
-def link_ids(db: sqlite3.Connection, tenant: str, memory_id: str, relation: str, to: str) -> None:
+def link_ids(db: MemoryDatabase, tenant: str, memory_id: str, relation: str, to: str) -> None:
     """Note how two memories relate."""
     link(db, tenant, _read_row(db, tenant, memory_id)[0], relation, to)
 
 
-def pin(db: sqlite3.Connection, tenant: str, memory_id: str, is_pinned: bool) -> None:
+def pin(db: MemoryDatabase, tenant: str, memory_id: str, is_pinned: bool) -> None:
     """Protect a memory from retention, or no longer."""
     row, _ = _read_row(db, tenant, memory_id)
     db.execute(
         "UPDATE memories SET is_pinned = ?, revision = ? WHERE row = ?",
-        (int(is_pinned), compute_next_revision(db), row),
+        (is_pinned, compute_next_revision(db), row),
     )
 
 
-def put_vector(db: sqlite3.Connection, tenant: str, row: int, model: str, vector: bytes) -> None:
+def put_vector(db: MemoryDatabase, tenant: str, row: int, model: str, vector: bytes) -> None:
     """Keep the vector of a memory and drop those of other models."""
     db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
-    db.execute("DELETE FROM tokens WHERE row = ? AND +model != ?", (row, model))
-    db.execute(
-        "INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", (tenant, row, model, len(vector) // 2, vector)
-    )
+    db.execute(f"DELETE FROM tokens WHERE row = ? AND {db.unindexed}model != ?", (row, model))
+    db.insert_vector(tenant, row, model, vector)
 
 
-def put_tokens(db: sqlite3.Connection, tenant: str, row: int, model: str, tokens: bytes) -> None:
+def put_tokens(db: MemoryDatabase, tenant: str, row: int, model: str, tokens: bytes) -> None:
     """Keep the quantized tokens of a memory in the place of those of any other model."""
     db.execute(
-        "INSERT OR REPLACE INTO tokens (row, tenant, model, tokens) VALUES (?, ?, ?, ?)",
+        "INSERT INTO tokens (row, tenant, model, tokens) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (row) DO UPDATE SET model = excluded.model, tokens = excluded.tokens",
         (row, tenant, model, tokens),
     )
 
 
-def note_space(db: sqlite3.Connection, space: VectorSpace) -> None:
+def note_space(db: MemoryDatabase, space: VectorSpace) -> None:
     """Keep how a model is reached; the newest address counts."""
+    db.execute("DELETE FROM spaces WHERE model = ?", (space.model_id,))
     db.execute(
-        "INSERT OR REPLACE INTO spaces (model, dimension, provider, base_url, name)"
-        " VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO spaces (model, dimension, provider, base_url, name) VALUES (?, ?, ?, ?, ?)",
         (space.model_id, space.dimension, space.provider, space.base_url, space.model),
     )
 
 
 def put_vectors(
-    db: sqlite3.Connection,
+    db: MemoryDatabase,
     model: str,
     vectors: Mapping[int, bytes],
     refused: Mapping[int, str],
@@ -282,11 +277,7 @@ def put_vectors(
     for row, detail in refused.items():
         tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
-            db.execute(
-                "INSERT INTO refusals VALUES (?, ?, ?, 1, ?)"
-                " ON CONFLICT DO UPDATE SET attempts = attempts + 1, detail = excluded.detail",
-                (tenant, row, model, detail),
-            )
+            _note_refusal(db, tenant, row, model, detail)
             # No caller goes on asking an old server for the sake of what the new one refuses.
             db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
             db.execute("DELETE FROM tokens WHERE row = ?", (row,))
@@ -296,13 +287,26 @@ def put_vectors(
     _drop_empty_spaces(db, model)
 
 
-def list_changed_since(db: sqlite3.Connection, revisions: Mapping[int, int]) -> set[int]:
+def _note_refusal(db: MemoryDatabase, tenant: str, row: int, model: str, detail: str) -> None:
+    changed = db.execute(
+        "UPDATE refusals SET attempts = attempts + 1, detail = ?"
+        " WHERE tenant = ? AND row = ? AND model = ?",
+        (detail, tenant, row, model),
+    )
+    if not changed.rowcount:
+        db.execute(
+            "INSERT INTO refusals (tenant, row, model, attempts, detail) VALUES (?, ?, ?, 1, ?)",
+            (tenant, row, model, detail),
+        )
+
+
+def list_changed_since(db: MemoryDatabase, revisions: Mapping[int, int]) -> set[int]:
     """Return the rows that have another revision by now."""
     find = "SELECT 1 FROM memories WHERE row = ? AND revision = ?"
     return {one[0] for one in revisions.items() if db.execute(find, one).fetchone() is None}
 
 
-def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
+def _drop_empty_spaces(db: MemoryDatabase, current: str) -> None:
     db.execute(
         "DELETE FROM spaces WHERE model != ?"
         " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.model = spaces.model)",
@@ -310,7 +314,7 @@ def _drop_empty_spaces(db: sqlite3.Connection, current: str) -> None:
     )
 
 
-def _read_tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
+def _read_tenant_of_living(db: MemoryDatabase, row: int) -> str | None:
     found = db.execute(
         "SELECT tenant FROM memories WHERE row = ? AND forgotten IS NULL", (row,)
     ).fetchone()
@@ -318,7 +322,7 @@ def _read_tenant_of_living(db: sqlite3.Connection, row: int) -> str | None:
 
 
 def forget(
-    db: sqlite3.Connection,
+    db: MemoryDatabase,
     tenant: str,
     ids: Iterable[str],
     *,
@@ -354,14 +358,14 @@ def forget(
     return done
 
 
-def _forget_row(db: sqlite3.Connection, tenant: str, row: int, now: float, reason: str) -> None:
+def _forget_row(db: MemoryDatabase, tenant: str, row: int, now: float, reason: str) -> None:
     db.execute(
         "UPDATE memories SET content = '', metadata = '{}', provenance = '{}', speaker = '',"
-        " inferred_speaker = '', kind = '', bytes = 0, is_pinned = 0, forgotten = ?,"
+        " inferred_speaker = '', kind = '', bytes = 0, is_pinned = FALSE, forgotten = ?,"
         " forgotten_why = ?, revision = ? WHERE row = ?",
         (now, reason, compute_next_revision(db), row),
     )
-    db.execute("DELETE FROM words WHERE rowid = ?", (row,))
+    db.drop_words(row)
     for table in ("vectors", "tokens", "refusals"):
         db.execute(f"DELETE FROM {table} WHERE tenant = ? AND row = ?", (tenant, row))
     db.execute("DELETE FROM links WHERE tenant = ? AND (row = ? OR other = ?)", (tenant, row, row))
@@ -369,10 +373,10 @@ def _forget_row(db: sqlite3.Connection, tenant: str, row: int, now: float, reaso
     for (after,) in db.execute(
         "SELECT row FROM memories WHERE previous = ? AND forgotten IS NULL", (row,)
     ).fetchall():
-        db.execute("UPDATE words SET before = '' WHERE rowid = ?", (after,))
+        db.index_before(after, "")
 
 
-def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
+def purge(db: MemoryDatabase, tenant: str, rule: Purge) -> list[str]:
     """Forget what has expired, then what is beyond the caps, least worth first."""
     expired = db.execute(
         "SELECT id FROM memories WHERE tenant = ? AND forgotten IS NULL AND NOT is_pinned"
@@ -395,7 +399,7 @@ def purge(db: sqlite3.Connection, tenant: str, rule: Purge) -> list[str]:
 
 
 def _list_beyond_caps(
-    db: sqlite3.Connection, place: tuple[str, str, str], held: tuple[int, int], rule: Purge
+    db: MemoryDatabase, place: tuple[str, str, str], held: tuple[int, int], rule: Purge
 ) -> list[str]:
     count, size = held
     most = rule.max_entries if rule.max_entries is not None else count
@@ -421,38 +425,9 @@ def _list_beyond_caps(
     return beyond
 
 
-def begin_merging(db: sqlite3.Connection) -> bool:
-    """Begin to merge the index of words if a search has to look into many parts of it.
-
-    Not before a tenth of its pages is outside of the largest part, which small parts reach
-    sooner than a tenth of the memories. Returns whether there may be more to do.
-    """
-    parts = [pages for (pages,) in db.execute("SELECT count(*) FROM words_idx GROUP BY segid")]
-    if len(parts) <= _FEW_SEGMENTS or max(parts) > 0.9 * sum(parts):
-        return False
-    return _merge(db, -_MERGED_AT_ONCE)
-
-
-def go_on_merging(db: sqlite3.Connection) -> bool:
-    """Merge some more of the index of words; returns whether there may be more to do."""
-    return _merge(db, _MERGED_AT_ONCE)
-
-
-def _merge(db: sqlite3.Connection, pages: int) -> bool:
-    before = db.total_changes
-    # A negative number begins anew with all parts, a positive one goes on with what has begun.
-    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-    # The statement itself is one change.
-    return db.total_changes - before > 1
-
-
-def reindex(db: sqlite3.Connection) -> int:
+def reindex(db: MemoryDatabase) -> int:
     """Make the index of words anew."""
-    create = db.execute("SELECT sql FROM sqlite_master WHERE name = 'words'").fetchone()[0]
-    db.execute("DROP TABLE words")
-    db.execute(create)
-    if sqlite3.sqlite_version_info >= (3, 42):
-        db.execute("INSERT INTO words (words, rank) VALUES ('secure-delete', 1)")
+    db.clear_words()
     found = db.execute(
         "SELECT m.row, m.tenant, m.scope, m.owner, m.content, coalesce(p.content, '')"
         " FROM memories m LEFT JOIN memories p ON p.row = m.previous"
@@ -460,15 +435,13 @@ def reindex(db: sqlite3.Connection) -> int:
     )
     count = 0
     for row, tenant, scope, owner, content, before in found:
-        db.execute(
-            "INSERT INTO words (rowid, place, own, before) VALUES (?, ?, ?, ?)",
-            (row, describe_places(tenant, scope, owner), index_text(content), _before_text(before)),
-        )
+        marks = describe_places(tenant, scope, owner)
+        db.index_words(row, marks, index_text(content), _before_text(before))
         count += 1
     return count
 
 
-def drop_vectors(db: sqlite3.Connection, model: str) -> int:
+def drop_vectors(db: MemoryDatabase, model: str) -> int:
     """Remove all vectors and tokens of a model, and the notes about what it refused."""
     db.execute("DELETE FROM refusals WHERE model = ?", (model,))
     db.execute("DELETE FROM tokens WHERE model = ?", (model,))

@@ -1,19 +1,20 @@
 """Storages of memories by address: the same address as the journal's chooses them.
 
 `sqlite://` (the default) keeps them in the file `memory.db` of a directory, `memory://` in the
-process. Packages add kinds by entry points of the group `holdfast.memory_stores`.
+process, `postgresql://USER:PASSWORD@HOST/DATABASE` in the schema `holdfast_memory` of a database
+with pgvector (extra `postgres`). Packages add kinds by entry points of the group
+`holdfast.memory_stores`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import SplitResult
 
 import msgspec
 
-from holdfast.errors import UsageError
-from holdfast.journal import AddressRegistry, resolve_directory
+from holdfast.journal import AddressRegistry, SchemaStatus, resolve_directory
 from holdfast.memory.storage import MemoryStorage
 
 MEMORY_FILE = "memory.db"
@@ -27,6 +28,10 @@ class MemoryStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the storage at an address, for a state directory; synced to disk if asked."""
     place: Callable[[SplitResult, Path], Path] | None = None
     """Returns the file that it keeps on this machine."""
+    holds: Callable[[SplitResult], Awaitable[bool]] | None = None
+    """Says whether anything is remembered at an address that is no place on this machine."""
+    migrate: Callable[[SplitResult, bool], Awaitable[SchemaStatus]] | None = None
+    """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
 
 
 def _open_sqlite(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
@@ -45,24 +50,16 @@ def _open_memory(address: SplitResult, base_dir: Path, is_synced: bool) -> Memor
     return InMemoryStorage()
 
 
-def _refuse_postgres(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
-    raise UsageError(
-        detail="Memories cannot be kept in Postgres yet, and a file on one machine would be "
-        "unknown to the others; the records of sessions and runs are not concerned."
-    )
-
-
 SQLITE = MemoryStoreKind(open=_open_sqlite, place=_resolve_sqlite_place)
 MEMORY = MemoryStoreKind(open=_open_memory)
-POSTGRES = MemoryStoreKind(open=_refuse_postgres)
 _KINDS = AddressRegistry(
     "holdfast.memory_stores",
     MemoryStoreKind,
     {
         "memory": f"{__name__}:MEMORY",
         "sqlite": f"{__name__}:SQLITE",
-        "postgres": f"{__name__}:POSTGRES",
-        "postgresql": f"{__name__}:POSTGRES",
+        "postgres": "holdfast.memory.stores.postgres:KIND",
+        "postgresql": "holdfast.memory.stores.postgres:KIND",
     },
 )
 
@@ -81,3 +78,21 @@ def find_memory_place(url: str, *, base_dir: Path) -> Path | None:
     """Return the file in which memories are kept on this machine, if they are in one."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.place is None else kind.place(address, base_dir)
+
+
+async def holds_memories(url: str, *, base_dir: Path) -> bool:
+    """Say whether anything is remembered at an address, without setting anything up there.
+
+    Raises:
+        StorageError: it cannot be asked.
+    """
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.holds is not None:
+        return await kind.holds(address)
+    return kind.place is not None and kind.place(address, base_dir).exists()
+
+
+async def migrate_memory_storage(url: str, *, base_dir: Path, is_dry: bool) -> SchemaStatus | None:
+    """Bring the schema of a storage up to date; `None` for one that needs no migration by hand."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    return None if kind.migrate is None else await kind.migrate(address, is_dry)

@@ -5,35 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
-
-import msgspec
 
 from holdfast.errors import HoldfastError, MemoryIndexDamaged, StorageDamaged, UsageError
 from holdfast.journal.stores._sqlite_errors import translate
 from holdfast.journal.stores._sqlite_file import compute_size
-from holdfast.memory.entry import MemoryEntry
-from holdfast.memory.space import VectorSpace
-from holdfast.memory.storage import (
-    Choose,
-    IndexRow,
-    LexicalHit,
-    MemoryDraft,
-    MemoryFilter,
-    MemoryPassage,
-    MemoryPlace,
-    MemoryStats,
-    Purge,
-    Relation,
-    Unembedded,
-    WordCounts,
-)
-from holdfast.memory.stores import _reading, _writing
+from holdfast.memory.storage import LexicalHit, MemoryPlace
+from holdfast.memory.stores import _reading
+from holdfast.memory.stores._database import MemoryDatabase
 from holdfast.memory.stores._file import open_file, open_memory
+from holdfast.memory.stores._sqlite_words import SqliteDatabase
+from holdfast.memory.stores._storage import SqlMemoryStorage
 
 T = TypeVar("T")
 
@@ -42,12 +27,11 @@ class _LockedConnection:
     """A connection that one thread uses at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+        self.database = SqliteDatabase(connection)
         self.lock = threading.Lock()
-        self.statistics = _reading.IndexStatistics()
 
 
-class SqliteMemoryStorage:
+class SqliteMemoryStorage(SqlMemoryStorage):
     """Rows, words and vectors in one file; several processes may use it at once.
 
     A store is one transaction. With `is_synced` it survives a power cut, otherwise the end
@@ -98,77 +82,10 @@ class SqliteMemoryStorage:
 
     # --- reading ----------------------------------------------------------------------
 
-    async def get(self, tenant: str, ids: Sequence[str], *, model: str = "") -> list[MemoryEntry]:
-        """Return memories by id, in the order asked for."""
-
-        def read(db: sqlite3.Connection) -> list[MemoryEntry]:
-            found = {
-                entry.id: entry if not model else _with_vector(db, tenant, row, entry, model)
-                for row, entry in _reading.index_by_id(db, tenant, list(ids)).items()
-            }
-            return [found[memory_id] for memory_id in ids if memory_id in found]
-
-        return await self._read(read)
-
-    async def find(
-        self,
-        places: Sequence[MemoryPlace],
-        where: MemoryFilter,
-        *,
-        now: float,
-        limit: int,
-        after: str,
-    ) -> list[MemoryEntry]:
-        """Return memories, newest first."""
-        place, values = _reading.build_places_sql(places)
-        condition, more = _reading.list_passing(where, now)
-        condition, values = f"{place} AND {condition}", [*values, *more]
-        if after:
-            condition += (
-                " AND (m.created, m.row) < (SELECT a.created, a.row FROM memories a"
-                " WHERE a.tenant = m.tenant AND a.id = ?)"
-            )
-            values.append(after)
-        tail = "ORDER BY m.created DESC, m.row DESC LIMIT ?"
-        values.append(limit)
-        found = await self._read(lambda db: _reading.list_entries(db, condition, values, tail))
-        return list(found.values())
-
-    async def select(
-        self,
-        places: Sequence[MemoryPlace],
-        words: Sequence[str],
-        where: MemoryFilter,
-        choose: Choose,
-        *,
-        now: float,
-    ) -> dict[int, MemoryEntry]:
-        """Return what is picked among the rows that hold words and pass a filter."""
-
-        def work() -> dict[int, MemoryEntry]:
-            hits = self._search_lexical(places, words)
-            passing = None
-            if not where.is_plain:
-                passing = self._run_reading(
-                    lambda db: _reading.list_rows_where(db, places, where, now)
-                )
-            # Others may read meanwhile.
-            rows = choose(hits, passing, _SqliteLookup(self, places))
-            return (
-                self._run_reading(lambda db: _reading.index_by_row(db, places, rows))
-                if rows
-                else {}
-            )
-
-        # One thread for all of it: each change of threads costs as much as a query.
-        return await asyncio.to_thread(work)
-
-    def _search_lexical(
-        self, places: Sequence[MemoryPlace], words: Sequence[str]
-    ) -> list[LexicalHit]:
-        known = self._require_open(self._reader).statistics
+    def search_words(self, places: Sequence[MemoryPlace], words: Sequence[str]) -> list[LexicalHit]:
+        """Return how well rows fit the words, in the thread of the caller."""
         try:
-            return self._run_reading(lambda db: _reading.search_lexical(db, places, words, known))
+            return super().search_words(places, words)
         except StorageDamaged as error:
             raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
 
@@ -176,115 +93,37 @@ class SqliteMemoryStorage:
         """Return the number of the last change."""
         held = self._require_open(self._reader)
         if not held.lock.acquire(blocking=False):
-            return await self._read(_reading.compute_revision)
+            return await super().revision()
         # One row of one page: a thread would cost many times as much.
         try:
             with self._translate():
-                return _reading.compute_revision(held.connection)
+                return _reading.compute_revision(held.database)
         finally:
             held.lock.release()
 
-    async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
-        """Return what changed in a place."""
-        return await self._read(lambda db: _reading.list_changes(db, place, model, after))
-
-    async def list_unembedded(
-        self, model: str, limit: int, *, after: int = 0, needs_tokens: bool = False
-    ) -> list[Unembedded]:
-        """Return memories without a vector of the model, or without its tokens."""
-        return await self._read(
-            lambda db: _reading.list_unembedded(db, model, limit, after, needs_tokens=needs_tokens)
-        )
-
-    async def list_spaces(self) -> list[VectorSpace]:
-        """Return the spaces of all vectors."""
-        return await self._read(_reading.list_spaces)
-
-    async def stats(self, tenant: str) -> MemoryStats:
-        """Count what is there."""
-        taken = compute_size(self._path) if self._path is not None else 0
-        return await self._read(lambda db: _reading.make_stats(db, tenant, taken))
+    def measure_bytes(self) -> int:
+        """Return how many bytes the file takes."""
+        return compute_size(self._path) if self._path is not None else 0
 
     # --- changing ---------------------------------------------------------------------
 
-    async def add(self, drafts: Sequence[MemoryDraft]) -> None:
-        """Store memories, all or none."""
-        await self._write(lambda db: [_writing.add(db, draft) for draft in drafts])
-
-    async def put_vectors(
-        self,
-        model: str,
-        vectors: Mapping[int, bytes],
-        refused: Mapping[int, str],
-        *,
-        space: VectorSpace | None = None,
-        tokens: Mapping[int, bytes] | None = None,
-        revisions: Mapping[int, int] | None = None,
-    ) -> None:
-        """Keep vectors, tokens, refusals, and how the model is reached."""
-
-        def write(db: sqlite3.Connection) -> None:
-            changed = _writing.list_changed_since(db, revisions or {})
-            _writing.put_vectors(
-                db,
-                model,
-                {row: one for row, one in vectors.items() if row not in changed},
-                {row: why for row, why in refused.items() if row not in changed},
-                {row: some for row, some in (tokens or {}).items() if row not in changed},
-                space,
-            )
-
-        await self._write(write)
-
-    async def pin(self, tenant: str, memory_id: str, is_pinned: bool) -> None:
-        """Protect a memory from retention, or no longer."""
-        await self._write(lambda db: _writing.pin(db, tenant, memory_id, is_pinned))
-
-    async def link(self, tenant: str, memory_id: str, relation: Relation, other: str) -> None:
-        """Note how two memories relate."""
-        await self._write(lambda db: _writing.link_ids(db, tenant, memory_id, relation, other))
-
-    async def forget(
-        self, tenant: str, ids: Sequence[str], *, now: float, reason: str
-    ) -> list[str]:
-        """Remove memories for good."""
-        return await self._write(
-            lambda db: _writing.forget(db, tenant, ids, now=now, reason=reason)
-        )
-
-    async def purge(self, tenant: str, rule: Purge) -> list[str]:
-        """Forget what a rule no longer keeps."""
-        return await self._write(lambda db: _writing.purge(db, tenant, rule))
-
-    async def reindex(self) -> int:
-        """Make the index of words anew."""
-        return await self._write(_writing.reindex)
-
-    async def drop_vectors(self, model: str) -> int:
-        """Remove all vectors of a model."""
-        return await self._write(lambda db: _writing.drop_vectors(db, model))
-
     async def compact(self) -> bool:
         """Overwrite what was removed, and give free pages back."""
-        await self._write(lambda db: db.execute("INSERT INTO words (words) VALUES ('optimize')"))
+        await asyncio.to_thread(self._change_index, SqliteDatabase.merge_all)
         return await asyncio.to_thread(self._compact_file)
 
     async def tidy(self) -> None:
-        """Merge the index of words step by step, so that others can write between the steps.
-
-        Lines of an older version are looked at once, also in steps: who says them.
-        """
-        while await self._write(_writing.infer_old_turns):
-            pass
-        is_more = await self._write(_writing.begin_merging)
+        """Merge the index of words step by step, so that others can write between the steps."""
+        await super().tidy()
+        is_more = await asyncio.to_thread(self._change_index, SqliteDatabase.begin_merging)
         while is_more:
-            is_more = await self._write(_writing.go_on_merging)
+            is_more = await asyncio.to_thread(self._change_index, SqliteDatabase.go_on_merging)
 
     def _compact_file(self) -> bool:
         held = self._require_open(self._writer)
         with held.lock, self._translate():
-            held.connection.execute("PRAGMA incremental_vacuum").fetchall()
-            found = held.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            held.database.execute("PRAGMA incremental_vacuum").fetchall()
+            found = held.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return found is None or not found[0]
 
     # --- inside -----------------------------------------------------------------------
@@ -293,22 +132,20 @@ class SqliteMemoryStorage:
     def _name(self) -> str:
         return str(self._path or ":memory:")
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.to_thread(self._run_reading, work)
-
-    def _run_reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
+        """Ask the connection that reads."""
         held = self._require_open(self._reader)
         with held.lock, self._translate():
-            return work(held.connection)
+            return work(held.database)
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        # Runs to its end even if the caller is cancelled: no caller may find half of it open.
-        return await asyncio.to_thread(self._run_writing, work)
+    def run_writing(self, work: Callable[[MemoryDatabase], T]) -> T:
+        """Change something in one transaction."""
+        return self._change_index(work)
 
-    def _run_writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _change_index(self, work: Callable[[SqliteDatabase], T]) -> T:
         held = self._require_open(self._writer)
         with held.lock, self._translate():
-            db = held.connection
+            db = held.database
             db.execute("BEGIN IMMEDIATE")
             try:
                 result = work(db)
@@ -341,27 +178,6 @@ class SqliteMemoryStorage:
         return held
 
 
-class _SqliteLookup:
-    """What a search reads while it chooses, from the connection that its storage reads with."""
-
-    def __init__(self, storage: SqliteMemoryStorage, places: Sequence[MemoryPlace]) -> None:
-        self._storage = storage
-        self._places = places
-
-    def passages(self, rows: Sequence[int], model: str) -> dict[int, MemoryPassage]:
-        return self._storage._run_reading(
-            lambda db: _reading.list_passages(db, self._places, rows, model)
-        )
-
-    def tokens(self, rows: Sequence[int], model: str) -> dict[int, bytes]:
-        tenants = {place.tenant for place in self._places}
-        return self._storage._run_reading(lambda db: _reading.list_tokens(db, tenants, rows, model))
-
-    def count_words(self, words: Sequence[str]) -> WordCounts:
-        known = self._storage._require_open(self._storage._reader).statistics
-        return self._storage._run_reading(lambda db: _reading.count_words(db, words, known))
-
-
 class InMemoryStorage(SqliteMemoryStorage):
     """Memories that live as long as this object; searches work exactly as in the file."""
 
@@ -372,19 +188,4 @@ class InMemoryStorage(SqliteMemoryStorage):
 
 def _close(held: _LockedConnection) -> None:
     with held.lock:
-        held.connection.close()
-
-
-def _with_vector(
-    db: sqlite3.Connection, tenant: str, row: int, entry: MemoryEntry, model: str
-) -> MemoryEntry:
-    found = db.execute(
-        "SELECT v.vector, t.tokens FROM vectors v"
-        " LEFT JOIN tokens t ON t.row = v.row AND +t.model = v.model AND t.tenant = v.tenant"
-        " WHERE v.tenant = ? AND v.row = ? AND v.model = ?",
-        (tenant, row, model),
-    ).fetchone()
-    if found is None:
-        return entry
-    numbers = list(struct.unpack(f"<{len(found[0]) // 2}e", found[0]))
-    return msgspec.structs.replace(entry, embedding=numbers, tokens=found[1])
+        held.database.connection.close()

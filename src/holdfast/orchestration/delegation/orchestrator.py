@@ -19,6 +19,7 @@ from holdfast.orchestration.delegation.limits import DelegationLimits
 from holdfast.policy import NO_BUDGET, Budget, OnAsk, Share
 from holdfast.runs import Lineage, list_below, read_session_budget
 from holdfast.sessions import NewSession, Session, SessionManager
+from holdfast.tools import Label, read_kept_labels
 from holdfast.turns import TurnQueue
 
 
@@ -113,7 +114,7 @@ class AgentOrchestrator:
             skill_names=None if skill_names is None else tuple(skill_names),
         )
         session = await self._sessions.get_session(session_id)
-        child = self._make_child(asked, self._find_common(from_agent, session))
+        child = self._make_child(asked, await self._find_common(from_agent, session))
         return await self._children.admit(child) or await self._children.run(child)
 
     async def run_parallel_agents(
@@ -130,7 +131,7 @@ class AgentOrchestrator:
             RunInterrupted: the machine failed in one of them; the others have ended.
         """
         session = await self._sessions.get_session(session_id)
-        common = self._find_common(self._agent, session)
+        common = await self._find_common(self._agent, session)
         children = [self._make_child(task, common) for task in tasks]
         results = [await self._children.admit(child) for child in children]
         waiting = iter([place for place, refused in enumerate(results) if refused is None])
@@ -154,8 +155,9 @@ class AgentOrchestrator:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _find_common(self, agent: Agent | None, session: Session) -> _Common:
-        above = self._list_above(agent, session)
+    async def _find_common(self, agent: Agent | None, session: Session) -> _Common:
+        labels = await read_kept_labels(self._sessions.journal, session.id)
+        above = self._list_above(agent, session, labels)
         return _Common(
             session=session,
             above=above,
@@ -164,8 +166,10 @@ class AgentOrchestrator:
             budget=agent.budget if agent is not None else NO_BUDGET,
         )
 
-    def _list_above(self, agent: Agent | None, session: Session) -> Lineage:
-        above = list_below(agent, session, run_id=self.run_id)
+    def _list_above(
+        self, agent: Agent | None, session: Session, labels: Sequence[Label]
+    ) -> Lineage:
+        above = list_below(agent, session, run_id=self.run_id, labels=labels)
         shares = list(above.shares)
         limit = read_session_budget(session)
         if limit.has_limits or shares:

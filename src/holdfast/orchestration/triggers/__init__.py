@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.orchestration.triggers.book import TriggerBook as TriggerBook
     from holdfast.orchestration.triggers.book import TriggerRow as TriggerRow
     from holdfast.orchestration.triggers.events import FiringStatus as FiringStatus
+    from holdfast.orchestration.triggers.loop import LABELS as LABELS
     from holdfast.orchestration.triggers.loop import LOOK_S as LOOK_S
     from holdfast.orchestration.triggers.loop import MOST_CHAIN as MOST_CHAIN
     from holdfast.orchestration.triggers.loop import TRIGGER_KEY as TRIGGER_KEY
@@ -31,7 +32,7 @@ else:
         {
             "events": "FiringStatus",
             "book": "FIRINGS Firing TRIGGERS TRIGGER_PROJECTIONS TriggerBook TriggerRow",
-            "loop": "LOOK_S End MOST_CHAIN Start Starter TRIGGER_KEY TriggerLoop",
+            "loop": "LABELS LOOK_S End MOST_CHAIN Start Starter TRIGGER_KEY TriggerLoop",
             "trigger": "EventPattern Timetable Trigger read_trigger",
         },
     )

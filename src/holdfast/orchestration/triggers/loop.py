@@ -33,6 +33,7 @@ from holdfast.orchestration.triggers.cron import compute_next_time, list_newest_
 from holdfast.orchestration.triggers.trigger import Timetable, Trigger
 from holdfast.orchestration.workflows.expressions import Names, render
 from holdfast.sessions import SessionManager
+from holdfast.tools import Label, read_kept_labels
 
 MOST_CHAIN: Final = 5
 """How many triggers may set one another off."""
@@ -45,6 +46,9 @@ _PAGE = 500
 LOOK_S: Final = 5.0
 """How often to look for claims of processes that are gone."""
 _HOPS = 20
+LABELS: Final = "labels"
+"""Where what a firing was given keeps the taint labels of the event that it is made from."""
+_OF_STRANGERS: Final = ("mcp.", "egress.")
 _ABOUT_TRIGGERS = frozenset({facts.TriggerCreated.kind, facts.TriggerRemoved.kind})
 
 
@@ -175,7 +179,12 @@ class TriggerLoop:
                 continue
             if not await self._is_of_project(event, trigger.on.project):
                 continue
-            claim = _Claim(occurrence=f"event {event.seq}", position=event.seq, chain=chain)
+            claim = _Claim(
+                occurrence=f"event {event.seq}",
+                position=event.seq,
+                chain=chain,
+                labels=await self._find_labels(event),
+            )
             begun += await self._fire(row, trigger, claim, names)
         return begun
 
@@ -205,6 +214,13 @@ class TriggerLoop:
                 return ()
             session_id = session.parent_id
         return ()
+
+    async def _find_labels(self, event: Event) -> tuple[Label, ...]:
+        """Return the taint labels of an event's words: what is started with them has read them."""
+        if event.session_id == SYSTEM_SESSION:
+            # What servers and programs said of themselves stands there too.
+            return ("untrusted",) if event.kind.startswith(_OF_STRANGERS) else ()
+        return await read_kept_labels(self._journal, event.session_id)
 
     async def _is_of_project(self, event: Event, project: str) -> bool:
         if not project:
@@ -283,6 +299,8 @@ class TriggerLoop:
             refused = WorkflowLimit(step=f"the trigger {row.name}", detail=detail)
         try:
             given = _resolve_inputs(trigger, {**names, TRIGGER_KEY: {"name": row.name}})
+            if claim.labels:
+                given[LABELS] = list(claim.labels)
             fired = msgspec.structs.replace(fired, given=given)
         except ExpressionInvalid as error:
             refused = error
@@ -369,6 +387,7 @@ class _Claim:
     position: int = 0
     tick: float = 0.0
     chain: tuple[str, ...] = ()
+    labels: tuple[Label, ...] = ()
 
 
 def list_due_ticks(at: Timetable, *, after: float, now: float) -> tuple[list[float], float]:

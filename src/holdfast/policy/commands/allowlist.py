@@ -46,8 +46,15 @@ def is_covered_by(words: tuple[str, ...], argv: tuple[str, ...], is_allowed: Jud
     if not is_no_worse(words, argv):
         return False
     return words == argv or all(
-        _is_started_allowed(words[one.place :], one.argv, is_allowed) for one in started_by(argv)
+        _is_started_allowed(
+            words[one.place :], one.argv, _allow_nothing if one.is_foreign else is_allowed
+        )
+        for one in started_by(argv)
     )
+
+
+def _allow_nothing(_argv: tuple[str, ...]) -> bool:
+    return False
 
 
 def _is_started_allowed(named: tuple[str, ...], argv: tuple[str, ...], is_allowed: Judge) -> bool:

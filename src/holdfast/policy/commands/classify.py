@@ -211,7 +211,10 @@ def _classify_subcommand(
         return _judge(full_name, rules[full_name], arguments[first + 1 :], skipped=first + 1)
     kind = known.classify_kind(arguments[first])
     if kind == "unknown":
-        return _report_unknown(f"{full_name} is not a command that the table knows")
+        # It may be an alias, or any program of that name: a rule for `git` does not mean it.
+        because = f"{full_name} is not a command that the table knows"
+        odd = Objection(kind="unknown", because=because, place=first + 1)
+        return Classification(kind="unknown", because=because, objections=(odd,))
     return Classification(kind=kind, because=f"{full_name} is listed as {kind}")
 
 

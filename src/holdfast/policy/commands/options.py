@@ -105,8 +105,11 @@ class _Reader:
                 self._refuse_unknown(option)
 
     def _clean_word(self, token: str) -> None:
+        name, equals, value = token.partition("=")
         if token in self._rule.risky:
             self._add_risk(token)
+        elif equals and name in self._rule.risky:
+            self._add_risk(name, value)
         elif token in self._rule.word_values:
             self._take_value(token)
         elif token in self._rule.words:

@@ -26,9 +26,11 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
 _SHELLS = frozenset("ash bash csh dash fish ksh rbash sh tcsh zsh".split())
 # What starts commands by a language or a service of its own, and is not for reading here.
 _UNREADABLE = WRAPPERS - _SHELLS | frozenset(
-    "bwrap chpst dbus-run-session firejail gosu hyperfine perf "
-    "proxychains proxychains4 rlwrap rsh softlimit su-exec systemd-inhibit torify torsocks "
-    "valgrind xvfb-run".split()
+    "bwrap caffeinate cgexec choom chpst chronic cpulimit cross-env daemonize dbus-launch "
+    "dbus-run-session env-cmd envdir envuidgid faketime firejail gosu hyperfine ifne logsave "
+    "multitime nodemon numactl perf pexec pgrphack proxychains proxychains4 retry rlwrap rsh "
+    "runcon s6-setuidgid sem setlock setuidgid softlimit su-exec systemd-inhibit torify torsocks "
+    "trickle tsocks tsp valgrind xvfb-run".split()
 )
 
 
@@ -48,13 +50,18 @@ class WrapperRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     replaces: tuple[str, ...] = ()
     number: bool = False
     subcommands: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 class StartedCommand(msgspec.Struct, frozen=True):
-    """A command that another one starts, and at which word of it; without words, unreadable."""
+    """A command that another one starts, and at which word of it; without words, unreadable.
+
+    One that `is_foreign` is not the program of that name that other rules speak of.
+    """
 
     place: int
     argv: tuple[str, ...] = ()
+    is_foreign: bool = False
 
 
 @functools.lru_cache(maxsize=2_048)
@@ -76,9 +83,26 @@ def started_by(argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
 def _read(rule: WrapperRule, argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
     if rule.starts:
         return tuple(_find_behind_words(argv, rule))
-    if not rule.subcommands:
+    if not rule.subcommands and not rule.foreign:
         return _Reader(rule, argv).read(1)
-    return _Reader(rule, argv).read(2) if argv[1:2] and argv[1] in rule.subcommands else ()
+    return _read_behind_subcommand(rule, argv)
+
+
+def _read_behind_subcommand(rule: WrapperRule, argv: tuple[str, ...]) -> tuple[StartedCommand, ...]:
+    named = [tuple(one.split()) for one in rule.subcommands]
+    foreign = [tuple(one.split()) for one in rule.foreign]
+    for words in (*named, *foreign):
+        end = 1 + len(words)
+        if argv[1:end] == words:
+            if words in named:
+                return _Reader(rule, argv).read(end)
+            return (StartedCommand(end, argv[end:], is_foreign=True),) if argv[end:] else ()
+        # Behind options that are not read here it may stand anywhere.
+        places = range(2, len(argv))
+        if argv[1:2] and argv[1].startswith("-"):
+            if any(argv[at : at + len(words)] == words for at in places):
+                return (StartedCommand(1),)
+    return ()
 
 
 class _Reader:
@@ -201,7 +225,11 @@ def _count_wrappers(argv: tuple[str, ...]) -> int:
 
 def list_wrappers() -> frozenset[str]:
     """Return the names of programs that start whatever their arguments say, in any order."""
-    own = {name for name, rule in _load_rules().items() if not (rule.starts or rule.subcommands)}
+    own = {
+        name
+        for name, rule in _load_rules().items()
+        if not (rule.starts or rule.subcommands or rule.foreign)
+    }
     return frozenset(own | _UNREADABLE) - {"find", "fd", "fdfind"}
 
 

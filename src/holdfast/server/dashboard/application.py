@@ -36,7 +36,11 @@ HTML: Final = "text/html; charset=utf-8"
 _TYPES: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
                  ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}  # fmt: skip
 _MOST_FIELDS: Final = 2_000
-_SPENT: Final = "This link was used already, or is too old."
+_WRONG: Final = {
+    "link": "This link was used already, or is too old.",
+    "provider-out": "The identity provider cannot be asked now; try again, or use a key.",
+    "provider": "The identity provider refused, or its token opens nothing here.",
+}
 _THEMES: Final = frozenset({"light", "dark"})
 _HEADERS: Final = (
     ("content-security-policy", CONTENT_POLICY),
@@ -57,7 +61,8 @@ class Dashboard:
         add_views(self._routes)
         self._kept: dict[Any, Any] = {}
         self._static = _read_static()
-        self._renderer = Renderer(_digest_static(self._static))
+        css = self._static["holdfast.css"].decode()
+        self._renderer = Renderer(_digest_static(self._static), css)
 
     async def answer(
         self, request: ServerRequest, send: Send, request_id: str
@@ -114,7 +119,9 @@ class Dashboard:
             place = f"{shown.address}{mark}note={shown.note}" if shown.note else shown.address
             return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
         html = await self._renderer.render_page(ask, shown, theme=_read_theme(ask.request))
-        return ServerResponse(shown.status, html, HTML, _HEADERS)
+        saved = [("content-disposition", f'attachment; filename="{shown.file_name}"')]
+        headers = (*saved, *_HEADERS) if shown.file_name else _HEADERS
+        return ServerResponse(shown.status, html, HTML, headers)
 
     def _show_problem(
         self, request: ServerRequest, error: Exception, request_id: str
@@ -134,7 +141,9 @@ class Dashboard:
         if not bearer:
             return "", None
         try:
-            return read_cookie(request.head), await logins.check(request.head, bearer)
+            caller = await logins.check(request.head, bearer)
+            self.app.note_caller(request)
+            return read_cookie(request.head), caller
         except Unauthenticated:
             return "", None
 
@@ -171,8 +180,8 @@ class Dashboard:
     async def _log_in(self, request: ServerRequest) -> ServerResponse:
         """Answer at `login`, the only page that needs no login."""
         if request.head.method in ("GET", "HEAD"):
-            is_spent = dict(request.read_query()).get("wrong") == "link"
-            return self._show_login(request, _SPENT if is_spent else "", 401 if is_spent else 200)
+            wrong = _WRONG.get(dict(request.read_query()).get("wrong", ""), "")
+            return self._show_login(request, wrong, 401 if wrong else 200)
         if request.head.method != "POST":
             raise ProblemRaised(404, "request.no_route", "there is no page at this address")
         check_own_page(request.head)
@@ -189,11 +198,22 @@ class Dashboard:
     ) -> ServerResponse:
         values = {
             "wrong": wrong,
-            "next": next_ or dict(request.read_query()).get("next", ""),
+            "next": (next_ := next_ or dict(request.read_query()).get("next", "")),
+            "provider": self._link_provider(request, next_),
             "has_jwt": bool(self.app.options.jwt.jwks_file or self.app.options.jwt.jwks_url),
         }
         html = self._renderer.render_bare("login.html", request, values, theme=_read_theme(request))
         return ServerResponse(status, html, HTML, _HEADERS)
+
+    def _link_provider(self, request: ServerRequest, next_: str) -> str:
+        """Return where the identity provider is asked for a login; empty without one."""
+        if self.app.options.jwt.client_id is None:
+            return ""
+        root = find_root(request)
+        place = choose_next(next_.partition("?")[0], root).removeprefix(
+            root.removesuffix(f"/{PREFIX}")
+        )
+        return f"{root.removesuffix(f'/{PREFIX}')}/login/provider?to={quote(place)}"
 
     def _send_to_login(self, request: ServerRequest) -> ServerResponse:
         root = find_root(request)

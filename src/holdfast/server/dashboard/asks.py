@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -12,7 +12,9 @@ from holdfast.operations import OWNER, Caller, Operation, StreamOperation
 from holdfast.runtime import Runtime
 from holdfast.server.app import HttpApplication
 from holdfast.server.http import Send, ServerRequest, ServerResponse
+from holdfast.server.redaction import hold_pieces
 
+_MOST_KEPT: Final = 5_000
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -46,6 +48,12 @@ class Ask:
         self.words: dict[str, str] = {}
         """The words of the path that its pattern names."""
 
+    def keep(self, key: object, found: object) -> None:
+        """Keep something for later requests; when there is too much, all is forgotten."""
+        if len(self.kept) >= _MOST_KEPT:
+            self.kept.clear()
+        self.kept[key] = found
+
     async def perform(self, operation: Operation[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask an operation in the name of the caller."""
         return await operation.perform(self.runtime, self.caller, *args, **kwargs)
@@ -54,7 +62,7 @@ class Ask:
         self, operation: StreamOperation[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncGenerator[T, None]:
         """Ask an operation for its stream."""
-        return operation.perform(self.runtime, self.caller, *args, **kwargs)
+        return hold_pieces(operation.perform(self.runtime, self.caller, *args, **kwargs))
 
     def may(self, scope: str) -> bool:
         """Say whether a button that needs this scope is worth showing; operations decide."""
@@ -89,6 +97,8 @@ class ShownPage(msgspec.Struct, frozen=True):
     template: str
     values: Mapping[str, Any] = {}
     status: int = 200
+    file_name: str = ""
+    """The browser saves it under this name, and does not show it."""
 
 
 class GoTo(msgspec.Struct, frozen=True):

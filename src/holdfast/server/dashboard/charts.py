@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from holdfast.server.dashboard.history import Bar
-from holdfast.server.dashboard.words import Markup, format_span
+from holdfast.server.dashboard.words import Markup, format_count, format_span
 
 _WIDTH: Final = 720
 _HEIGHT: Final = 190
@@ -114,17 +116,53 @@ def draw_waterfall(bars: Sequence[Bar], *, zoom: int = 1, link: str = "") -> Mar
     return frame.format(width, height, Markup("").join(shown))
 
 
-def draw_graph(edges: Sequence[tuple[str, Sequence[str]]], *, title: str) -> Markup:
+_SPARK: Final = 90
+_MOST_POINTS: Final = 30
+
+
+def draw_spark(points: Sequence[int]) -> Markup:
+    """Return small columns, as many as fit: the newest answers with what each one took."""
+    shown = points[-_MOST_POINTS:]
+    most = max(shown, default=0) or 1
+    step = _SPARK / max(len(shown), 12)
+    columns = [
+        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+            index * step, 18 - max(1.5, 17 * value / most), step * 0.72, max(1.5, 17 * value / most)
+        )
+        for index, value in enumerate(shown)
+    ]
+    told = f"{len(points)} answers, at most {format_count(most)} tokens" if shown else ""
+    return Markup(
+        '<svg class="spark" viewBox="0 0 90 18" role="img" aria-label="{0}"><title>{0}</title>'
+        "{1}</svg>"
+    ).format(told or "no answer yet", Markup("").join(columns))
+
+
+class GraphStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a graph: what it waits for, how it stands, and where to read more of it."""
+
+    name: str
+    needs: Sequence[str] = ()
+    status: str = ""
+    label: str = ""
+    link: str = ""
+
+
+def draw_graph(steps: Sequence[GraphStep], *, title: str) -> Markup:
     """Return steps as boxes from left to right, each behind those that it waits for."""
     level: dict[str, int] = {}
-    for name, needs in edges:
-        level[name] = 1 + max([level.get(one, -1) for one in needs], default=-1)
+    for _ in steps:  # they may stand in any order: again until none moves further back
+        before = dict(level)
+        for one in steps:
+            level[one.name] = 1 + max([level.get(need, -1) for need in one.needs], default=-1)
+        if level == before:
+            break
     rows: dict[int, int] = {}
     at: dict[str, tuple[int, int]] = {}
-    for name, _ in edges:
-        row = rows.get(level[name], 0)
-        rows[level[name]] = row + 1
-        at[name] = (level[name] * 190, row * 64 + 8)
+    for step in steps:
+        row = rows.get(level[step.name], 0)
+        rows[level[step.name]] = row + 1
+        at[step.name] = (level[step.name] * 190, row * 64 + 8)
     width = max([x for x, _ in at.values()], default=0) + 160
     height = max([y for _, y in at.values()], default=0) + 52
     shown = [
@@ -138,23 +176,32 @@ def draw_graph(edges: Sequence[tuple[str, Sequence[str]]], *, title: str) -> Mar
             at[name][0],
             at[name][1] + 20,
         )
-        for name, needs in edges
+        for name, needs in [(step.name, step.needs) for step in steps]
         for one in needs
         if one in at
     ]
-    for name, (x, y) in at.items():
-        short = name if len(name) < 20 else name[:18] + "…"
-        shown.append(
-            Markup(
-                '<g><title>{}</title><rect class="box" x="{}" y="{}" width="150" height="40" '
-                'rx="8"/><text class="label" x="{}" y="{}">{}</text></g>'
-            ).format(name, x + 1, y, x + 10, y + 25, short)
-        )
+    shown += [_draw_step(step, *at[step.name]) for step in steps]
     frame = Markup(
-        '<svg class="chart fall" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" '
-        'aria-label="{2}">{3}</svg>'
+        '<svg class="chart fall" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="{2}" '
+        'aria-label="{3}">{4}</svg>'
     )
-    return frame.format(width, height, title, Markup("").join(shown))
+    role = "group" if any([step.link for step in steps]) else "img"
+    return frame.format(width, height, role, title, Markup("").join(shown))
 
 
-__all__ = ["draw_columns", "draw_graph", "draw_waterfall"]
+def _draw_step(step: GraphStep, x: int, y: int) -> Markup:
+    name = step.label or step.name
+    short = name if len(name) < 20 else name[:18] + "…"
+    told = f"{name}: {step.status}" if step.status else name
+    box = Markup(
+        '<title>{}</title><rect class="box {}" x="{}" y="{}" width="150" height="40" rx="8"/>'
+        '<text class="label" x="{}" y="{}">{}</text>'
+    ).format(told, step.status, x + 1, y, x + 10, y + (18 if step.status else 25), short)
+    if step.status:
+        box += Markup('<text x="{}" y="{}">{}</text>').format(x + 10, y + 32, step.status)
+    if step.link:
+        return Markup('<a href="{}">{}</a>').format(step.link, box)
+    return Markup("<g>{}</g>").format(box)
+
+
+__all__ = ["GraphStep", "draw_columns", "draw_graph", "draw_spark", "draw_waterfall"]

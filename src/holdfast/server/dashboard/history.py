@@ -20,6 +20,15 @@ _MARKS: Final = {
     "egress.refused": "network refused",
     "run.cancel_requested": "asked to end",
 }
+_KINDS_OF_TARGETS: Final = (
+    ("command", "command"),
+    ("file_path", "path"),
+    ("path", "path"),
+    ("url", "host"),
+)
+_LONGEST_TARGET: Final = 1_000
+_TRIED: Final = frozenset({"model.retried", "model.fallback"})
+"""A call of a model that failed: another one follows."""
 
 
 class ShownCall(msgspec.Struct, kw_only=True):
@@ -42,6 +51,15 @@ class ShownCall(msgspec.Struct, kw_only=True):
     answers: list[dict[str, Any]] = []
     metadata: dict[str, Any] = {}
     files: Sequence[dict[str, Any]] = ()
+    policy_version: str = ""
+
+    @property
+    def question(self) -> dict[str, str]:
+        """What the page of the policies is asked to explain this call: its kind and target."""
+        for name, kind in _KINDS_OF_TARGETS:
+            if isinstance(self.arguments.get(name), str):
+                return {"kind": kind, "target": str(self.arguments[name])[:_LONGEST_TARGET]}
+        return {}
 
 
 class ShownMessage(msgspec.Struct, kw_only=True):
@@ -111,6 +129,12 @@ class _Reader:
         elif kind in _MARKS:
             told = str(data.get("reason") or data.get("summary") or data.get("error_code") or "")
             self._mark(event, _MARKS[kind], told)
+            if kind in _TRIED and self.since:
+                name = data.get("model") or data.get("from_model") or "model"
+                self._draw_bar(
+                    "failed", f"{name}, failed", self.since, event.time, event.session_seq
+                )
+                self.since = event.time
         else:
             self._take_of_call(event, data)
 
@@ -173,6 +197,7 @@ class _Reader:
         if event.kind == "tool.started":
             call.intent, call.effect = data["intent"], str(data.get("effect", ""))
             call.targets = data.get("targets", ())
+            call.policy_version = str(data.get("policy_version", ""))
         elif event.kind == "approval.requested":
             call.asked, call.decision = data, data.get("decision")
         elif event.kind == "approval.answered":

@@ -56,6 +56,8 @@ class PageListing(msgspec.Struct, kw_only=True):
     blocks: Sequence[tuple[str, Any]] = ()
     """Titles with what stands below each: HTML that we made."""
     forms: Sequence[tuple[str, FormAction]] = ()
+    below: Sequence[tuple[str, Any]] = ()
+    """The same as blocks, at the end of the page and closed until they are opened."""
     older: str = ""
     place: str = ""
 
@@ -87,6 +89,8 @@ def make_lines(words: str, below: str) -> Markup:
 
 def make_code(value: object) -> Markup:
     """Return a short piece of code, or data as JSON."""
+    if value is None or value == "":
+        return Markup('<span class="quiet">–</span>')
     text = value if isinstance(value, str) else format_json(value).replace("\n", " ")
     shown = text if len(text) <= 200 else text[:200] + "…"
     return Markup("<code>{}</code>").format(shown)

@@ -22,6 +22,8 @@ NOTES: Final[dict[str, str]] = {
     "archived": "The session was put away.",
     "restored": "The session is active again.",
     "removed": "Removed.",
+    "retried": "Woken again, with no failure counted.",
+    "accepted": "Accepted, as the server offers it now.",
     "saved": "Saved.",
     "trusted": "Vouched for, as it is now.",
 }

@@ -9,10 +9,11 @@ from holdfast._version import __version__
 from holdfast.errors import MissingExtra
 from holdfast.operations import approvals
 from holdfast.server.dashboard.asks import Ask, ShownPage
+from holdfast.server.dashboard.charts import draw_spark
 from holdfast.server.dashboard.navigation import NAVIGATION
 from holdfast.server.dashboard.notes import NOTES
 from holdfast.server.dashboard.prose import is_diff, render_diff, render_markdown
-from holdfast.server.dashboard.words import FILTERS
+from holdfast.server.dashboard.words import FILTERS, Markup
 from holdfast.server.http import ServerRequest
 
 try:
@@ -24,7 +25,7 @@ except ImportError as _error:
 class Renderer:
     """Makes pages of templates."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, css: str) -> None:
         """Load templates when they are needed; `version` is that of the static files."""
         self._env = jinja2.Environment(
             loader=jinja2.PackageLoader("holdfast.server.dashboard"),
@@ -35,9 +36,11 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._env.filters |= FILTERS
-        self._env.filters |= {"markdown": render_markdown, "diff": render_diff}
+        self._env.filters |= {"markdown": render_markdown, "diff": render_diff, "spark": draw_spark}
         self._env.tests |= {"diff": is_diff}
         self._env.globals |= {"static_version": version, "version": __version__}
+        # Our own file: what is saved as a page brings it along.
+        self._env.globals["css"] = Markup(css)
 
     async def render_page(self, ask: Ask, page: ShownPage, *, theme: str) -> bytes:
         """Return a page with its frame, for the caller who is logged in."""

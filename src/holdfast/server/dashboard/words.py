@@ -26,10 +26,15 @@ def format_ago(then: float | None) -> Markup:
     if not then:
         return Markup('<span class="quiet">never</span>')
     exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(then))
-    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(then))
+    shown = format_exact(then)
     return Markup('<time datetime="{}" title="{}" data-then="{}">{}</time>').format(
         exact, shown, int(then), say_age(SYSTEM.now() - then)
     )
+
+
+def format_exact(then: float) -> str:
+    """Return a time as it is, for what is read later."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(then))
 
 
 def say_age(passed: float) -> str:
@@ -90,7 +95,9 @@ def format_bytes(size: float | None) -> str:
     left = float(size or 0)
     for unit in ("B", "KB", "MB", "GB"):
         if left < 1000 or unit == "GB":
-            return f"{left:.0f} {unit}" if unit == "B" or left >= 100 else f"{left:.1f} {unit}"
+            whole = unit == "B" or left >= 100
+            number = f"{left:.0f}" if whole else f"{left:.1f}"
+            return f"{number}\N{NO-BREAK SPACE}{unit}"
         left /= 1000
     return ""
 
@@ -119,6 +126,11 @@ def cut_text(text: str, most: int) -> str:
     return f"{text[:most]}\n… {len(text) - most:,} more characters"
 
 
+def cut_id(id: str) -> str:
+    """Return the beginning of a long digest."""
+    return f"{id[:12]}…" if len(id) > 16 else id
+
+
 def shorten_id(id: str) -> str:
     """Return an id by which people tell things apart: its kind and its last characters."""
     kind, _, rest = id.partition("_")
@@ -127,6 +139,7 @@ def shorten_id(id: str) -> str:
 
 FILTERS: Final[dict[str, Any]] = {
     "ago": format_ago,
+    "exact": format_exact,
     "span": format_span,
     "money": format_money,
     "count": format_count,
@@ -134,17 +147,20 @@ FILTERS: Final[dict[str, Any]] = {
     "json": format_json,
     "cut": cut_text,
     "short": shorten_id,
+    "cut_id": cut_id,
     "ticks": mark_code,
 }
 
 __all__ = [
     "FILTERS",
     "Markup",
+    "cut_id",
     "cut_text",
     "escape",
     "format_ago",
     "format_bytes",
     "format_count",
+    "format_exact",
     "format_json",
     "format_money",
     "format_span",

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final, TypeAlias
 
 import mcp_types as types
 import msgspec
-from mcp.server.context import ServerRequestContext
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.shared.exceptions import MCPError
 
 from holdfast.agents import AgentResult
 from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
+from holdfast.hooks import BusEvent
 from holdfast.ids import make_id
 from holdfast.messages import FilePart, ToolPart
 from holdfast.operations import Caller, approvals, artifacts, runs, tools
@@ -28,14 +29,18 @@ from holdfast.providers import Finished
 from holdfast.runs import StreamItem
 from holdfast.runtime import OpenQuestion, Runtime
 from holdfast.server.face_runs import start_run
+from holdfast.server.mcp.logs import LogLevels
+from holdfast.server.mcp.peer import McpPeer
+from holdfast.server.mcp.requests import Context
 from holdfast.server.mcp.seal import StateSeal
+from holdfast.tools import attach_peer
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
 CallResult: TypeAlias = types.CallToolResult | types.InputRequiredResult
 _ANSWER: Final = "approvals:answer"
 _MOST_ROUNDS: Final = 50
 _SHOWN: Final = 2_000
 _LONGEST_PROGRESS: Final = 300
+_WHOLE: Final = 100.0
 
 
 class ClientCall:
@@ -47,25 +52,19 @@ class ClientCall:
         params: types.CallToolRequestParams,
         runtime: Runtime,
         caller: Caller,
+        levels: LogLevels,
     ) -> None:
         """Take the call of a client."""
         self._context = context
         self._params = params
         self._runtime, self._caller = runtime, caller
-        self._progress = 0
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether the client asks again with its answers, rather than being asked."""
-        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._progress = 0.0
+        self.peer = McpPeer(context, levels)
 
     @property
     def can_ask(self) -> bool:
         """Whether a person can be asked through this client, and its key may answer."""
-        able = self._context.session.client_capabilities
-        is_able = able is not None and able.elicitation is not None
-        has_way = self.is_modern or self._context.session.can_send_request
-        return is_able and has_way and self._caller.may(_ANSWER)
+        return "form" in self.peer.can and self._caller.may(_ANSWER)
 
     async def run_agent(self, agent: str) -> CallResult:
         """Run an agent on the message of the call."""
@@ -73,7 +72,7 @@ class ClientCall:
         message, session_id = given.get("message"), given.get("session_id") or ""
         if not isinstance(message, str) or not message or not isinstance(session_id, str):
             raise UsageError(detail="An agent takes `message`, a text, and perhaps `session_id`.")
-        run_id = await self._read_state(agent) or make_id("run")
+        run_id = await self._read_state() or make_id("run")
         asked: dict[str, Any] = {
             "agent_name": agent,
             "session_id": session_id,
@@ -84,54 +83,97 @@ class ClientCall:
             await self._take_responses(run_id)
             asked["user_message"] = ""
         for _ in range(_MOST_ROUNDS):
-            items = await start_run(
-                self._runtime, self._caller, **asked, run_id=run_id, on_ask=on_ask
-            )
-            result = await self._follow(items)
+            with attach_peer(run_id, self.peer):
+                items = await start_run(
+                    self._runtime, self._caller, **asked, run_id=run_id, on_ask=on_ask
+                )
+                result = await self._follow(items)
             asked["user_message"] = ""
             if result.status != "parked":
                 return _make_agent_result(result)
+            if self.peer.wanted:
+                return await self._make_peer_wanted(run_id)
             waiting = await self._list_waiting(run_id)
-            if self.is_modern:
-                return _make_input_required(await self._seal(run_id, agent), waiting)
+            if self.peer.is_modern:
+                return _make_input_required(await self._seal(run_id), waiting)
             await self._ask(waiting)
         raise UsageError(detail="The run asked too often; it waits where it is.")
 
     async def call_tool(self, name: str) -> CallResult:
         """Call one of our tools through the gate."""
-        run_id = await self._read_state(name) or make_id("run")
+        run_id = await self._read_state() or make_id("run")
         arguments: JsonObject = self._params.arguments or {}
         on_ask = "park" if self.can_ask else "deny"
         if self._params.request_state:
             await self._take_responses(run_id)
         for _ in range(_MOST_ROUNDS):
-            done = await tools.call.perform(
-                self._runtime, self._caller, name, arguments, run_id=run_id, on_ask=on_ask
-            )
+            with attach_peer(run_id, self.peer):
+                async with self._hear_progress(run_id):
+                    done = await tools.call.perform(
+                        self._runtime, self._caller, name, arguments, run_id=run_id, on_ask=on_ask
+                    )
+            self.peer.check_abilities()
             if done.part.state != "pending":
                 return await self._make_tool_result(done.part, done.run.session_id)
+            if self.peer.wanted:
+                return await self._make_peer_wanted(run_id)
             waiting = await self._list_waiting(run_id)
-            if self.is_modern:
-                return _make_input_required(await self._seal(run_id, name), waiting)
+            if self.peer.is_modern:
+                return _make_input_required(await self._seal(run_id), waiting)
             await self._ask(waiting)
         raise UsageError(detail="The call asked too often; it waits where it is.")
 
     # --- inside -----------------------------------------------------------------------
 
-    async def _read_state(self, name: str) -> str:
+    async def _read_state(self) -> str:
         """Return the run that the client comes back to; empty if it comes for the first time.
 
         Raises:
-            UsageError: the state is none that this client was given for this tool.
+            MCPError: the state is none that this client was given for this tool.
         """
         state = self._params.request_state
         if not state:
             return ""
-        return (await asyncio.to_thread(StateSeal, self._runtime)).open(state, self._caller, name)
-
-    async def _seal(self, run_id: str, name: str) -> str:
         seal = await asyncio.to_thread(StateSeal, self._runtime)
-        return seal.close(run_id, self._caller, name)
+        try:
+            run_id, self.peer.answers = seal.open(state, self._caller, self._params.name)
+        except UsageError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        self.peer.take(self._params.input_responses)
+        return run_id
+
+    async def _seal(self, run_id: str) -> str:
+        seal = await asyncio.to_thread(StateSeal, self._runtime)
+        return seal.close(run_id, self._caller, self._params.name, self.peer.answers)
+
+    async def _make_peer_wanted(self, run_id: str) -> types.InputRequiredResult:
+        """Return what the tool wants the client to bring."""
+        return types.InputRequiredResult(
+            input_requests=self.peer.make_input_requests(), request_state=await self._seal(run_id)
+        )
+
+    @contextlib.asynccontextmanager
+    async def _hear_progress(self, run_id: str) -> AsyncIterator[None]:
+        """Tell the client what the tool says of how far it is, if the client wants to know."""
+        if not (self._context.meta or {}).get("progress_token"):
+            yield
+            return
+        bus = self._runtime.hooks.bus
+
+        async def hear(event: BusEvent) -> None:
+            text, fraction = str(event.data.get("text", "")), event.data.get("fraction")
+            if isinstance(fraction, int | float):
+                self._progress = max(self._progress, fraction * _WHOLE)
+                await self._send_progress(text, _WHOLE)
+            else:
+                await self._report(text)
+
+        subscription = await bus.subscribe("tool.progress", hear, run_id=run_id)
+        try:
+            yield
+            await bus.settle()
+        finally:
+            await bus.unsubscribe(subscription)
 
     async def _follow(self, items: AsyncGenerator[StreamItem, None]) -> AgentResult:
         result: AgentResult | None = None
@@ -148,8 +190,11 @@ class ClientCall:
     async def _report(self, text: str) -> None:
         """Tell the client how far the run is, if it wants to know."""
         self._progress += 1
+        await self._send_progress(text)
+
+    async def _send_progress(self, text: str, total: float | None = None) -> None:
         await self._context.session.report_progress(
-            self._progress, message=text[:_LONGEST_PROGRESS]
+            self._progress, total, message=text[:_LONGEST_PROGRESS]
         )
 
     async def _list_waiting(self, run_id: str) -> list[OpenQuestion]:
@@ -185,6 +230,9 @@ class ClientCall:
             said = given.get(one.id)
             if isinstance(said, types.ElicitResult) and one.reason in ("approval", "question"):
                 await self._answer(one, said)
+        if not found:
+            # It waits for what the client brings with this very request.
+            await runs.wake.perform(self._runtime, self._caller, run_id)
 
     async def _answer(self, question: OpenQuestion, said: types.ElicitResult) -> None:
         runtime, caller, by = self._runtime, self._caller, self._caller.subject
@@ -233,8 +281,23 @@ class ClientCall:
         if file.media_type.startswith("audio/"):
             return types.AudioContent(type="audio", data=encoded, mime_type=file.media_type)
         uri = f"holdfast://artifacts/{file.artifact_id}" if file.artifact_id else file.url
-        blob = types.BlobResourceContents(uri=uri, mime_type=file.media_type, blob=encoded)
-        return types.EmbeddedResource(type="resource", resource=blob)
+        return types.EmbeddedResource(
+            type="resource", resource=to_contents(uri, file.media_type, data)
+        )
+
+
+def to_contents(
+    uri: str, media_type: str, data: bytes
+) -> types.TextResourceContents | types.BlobResourceContents:
+    """Return the bytes of a file as a resource: as text where they are one."""
+    if media_type.startswith("text/") or media_type == "application/json":
+        try:
+            text = data.decode()
+            return types.TextResourceContents(uri=uri, mime_type=media_type, text=text)
+        except UnicodeDecodeError:
+            pass
+    blob = base64.b64encode(data).decode()
+    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=blob)
 
 
 def _make_agent_result(result: AgentResult) -> types.CallToolResult:
@@ -296,4 +359,4 @@ def _make_form(question: OpenQuestion) -> tuple[str, JsonObject]:
     )
 
 
-__all__ = ["CallResult", "ClientCall", "Context"]
+__all__ = ["CallResult", "ClientCall", "to_contents"]

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from holdfast.observability import INCOMING_TRACE
 from holdfast.operations import Caller
 from holdfast.runtime import Runtime
 from holdfast.server.faces import Face, FaceRequest
 from holdfast.server.http import ServerResponse
-from holdfast.server.mcp.calls import Context
+from holdfast.server.mcp.content import McpContent
 from holdfast.server.mcp.offer import McpOffer
+from holdfast.server.mcp.replay import ReplayingManager
+from holdfast.server.mcp.requests import Context
 from holdfast.server.problems import problem_response
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ _MOST_SESSIONS: Final = 1_000
 METADATA: Final = "/.well-known/oauth-protected-resource"
 
 
-def make_face(app: HttpApplication) -> Face:
-    """Return the face of an application."""
-    face = McpFace(app)
+def make_face(app: HttpApplication, content: McpContent | None = None) -> Face:
+    """Return the face of an application, with resources and prompts of its own."""
+    face = McpFace(app, content)
     return Face(answer=face.answer, explain=face.explain, close=face.close)
 
 
@@ -52,14 +53,19 @@ def make_metadata_face(app: HttpApplication) -> Face:
     return Face(answer=answer, is_open=True)
 
 
+def offer_content(app: HttpApplication, content: McpContent) -> None:
+    """Offer resources and prompts of an application to MCP clients of its server, below `/mcp`."""
+    app.faces.mount("/mcp", make_face(app, content))
+
+
 class McpFace:
     """Answers MCP clients over HTTP; connections of the older era are bound to their caller."""
 
-    def __init__(self, app: HttpApplication) -> None:
+    def __init__(self, app: HttpApplication, content: McpContent | None = None) -> None:
         """Answer for this application."""
         self._app = app
-        offer = McpOffer(_find)
-        self._manager = StreamableHTTPSessionManager(
+        offer = McpOffer(_find, content=content)
+        self._manager = ReplayingManager(
             offer.server,
             max_request_body_size=app.options.max_body_bytes,
             max_sessions=_MOST_SESSIONS,
@@ -112,4 +118,4 @@ async def _find(context: Context) -> tuple[Runtime, Caller]:
     return runtime, caller
 
 
-__all__ = ["METADATA", "McpFace", "make_face", "make_metadata_face"]
+__all__ = ["METADATA", "McpFace", "make_face", "make_metadata_face", "offer_content"]

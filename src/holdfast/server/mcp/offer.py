@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import mcp_types as types
 import msgspec
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from holdfast._version import __version__
 from holdfast.agents import AgentRecord, find_template, list_builtin_templates
@@ -20,17 +21,32 @@ from holdfast.observability import INCOMING_TRACE, parse_traceparent
 from holdfast.operations import Caller, agents, artifacts, messages, sessions, tools
 from holdfast.policy import name_matches
 from holdfast.runtime import Runtime
-from holdfast.server.mcp.calls import CallResult, ClientCall, Context
+from holdfast.server.mcp.calls import CallResult, ClientCall, to_contents
+from holdfast.server.mcp.content import McpContent, McpResource, call
+from holdfast.server.mcp.logs import LogLevels
+from holdfast.server.mcp.prompts import write_prompt
+from holdfast.server.mcp.requests import Context
+from holdfast.server.mcp.subscriptions import SCHEME, Subscriptions
 
 Finder: TypeAlias = Callable[[Context], Awaitable[tuple[Runtime, Caller]]]
 """Says in whose name a request of a client is made, and on whose records."""
 T = TypeVar("T")
 
 AGENT_PREFIX: Final = "ask_"
-_SCHEME: Final = "holdfast://"
+_SCHEME: Final = SCHEME
+_FRESH_MS: Final = 0
+"""Lists depend on what is registered and who asks: a client asks again when it needs one."""
+_CACHED: Final[tuple[CacheableMethod, ...]] = (
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+)
 _MOST_LISTED: Final = 100
 _MOST_BYTES: Final = 10_000_000
-_NOT_FOUND: Final = -32002
+_NOT_FOUND: Final = {False: -32002, True: types.INVALID_PARAMS}
+"""The code of what is not there, in the older and in the newer era."""
 _REFUSED: Final = -32003
 _AGENT_INPUT: Final[JsonObject] = {
     "type": "object",
@@ -63,10 +79,19 @@ class McpOffer:
     a pattern does, since most clients have their own.
     """
 
-    def __init__(self, find: Finder, *, tool_patterns: tuple[str, ...] = ()) -> None:
-        """Answer in the name of whoever `find` says."""
+    def __init__(
+        self,
+        find: Finder,
+        *,
+        tool_patterns: tuple[str, ...] = (),
+        content: McpContent | None = None,
+    ) -> None:
+        """Answer in the name of the caller that `find` gives; an application adds `content`."""
         self._find = find
         self._patterns = tool_patterns
+        self._content = content or McpContent()
+        self._levels = LogLevels()
+        self._subscriptions = Subscriptions(self._content)
         self.server: Server[Any] = Server(
             "holdfast",
             version=__version__,
@@ -81,6 +106,14 @@ class McpOffer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+            cache_hints=dict.fromkeys(_CACHED, CacheHint(ttl_ms=_FRESH_MS, scope="private")),
+        )
+        # Not as an argument: the SDK warns of it, since the newer era does without.
+        self.server.add_request_handler(
+            "logging/setLevel", types.SetLevelRequestParams, self._levels.set
         )
 
     # --- tools ------------------------------------------------------------------------
@@ -110,7 +143,7 @@ class McpOffer:
         given = (params.meta or {}).get("traceparent")
         if isinstance(given, str) and parse_traceparent(given) is not None:
             INCOMING_TRACE.set(given)
-        call = ClientCall(context, params, runtime, caller)
+        call = ClientCall(context, params, runtime, caller, self._levels)
         name = params.name
         try:
             if name.startswith(AGENT_PREFIX):
@@ -135,11 +168,13 @@ class McpOffer:
         runtime, caller = await self._find(context)
         cursor = (params.cursor or "") if params is not None else ""
         found: list[types.Resource] = []
+        if not cursor and caller.may("artifacts:read"):
+            found += [_to_resource(one) for one in self._content.resources if not one.is_template]
         following = ""
         kind, _, rest = cursor.partition(":")
         if kind in ("", "sessions") and caller.may("sessions:read"):
             page = await _ask_told(
-                sessions.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
+                sessions.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest), context
             )
             found += [
                 types.Resource(
@@ -157,7 +192,7 @@ class McpOffer:
         if following in ("", "artifacts:") and caller.may("artifacts:read"):
             rest = rest if kind == "artifacts" else ""
             files = await _ask_told(
-                artifacts.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest)
+                artifacts.list_.perform(runtime, caller, limit=_MOST_LISTED, cursor=rest), context
             )
             found += [
                 types.Resource(
@@ -187,6 +222,18 @@ class McpOffer:
                 name="artifact", title="A file", uri_template=f"{_SCHEME}artifacts/{{artifact_id}}"
             ),
         ]
+        _, caller = await self._find(context)
+        if caller.may("artifacts:read"):
+            made += [
+                types.ResourceTemplate(
+                    name=one.name,
+                    description=one.description,
+                    uri_template=one.uri,
+                    mime_type=one.media_type,
+                )
+                for one in self._content.resources
+                if one.is_template
+            ]
         return types.ListResourceTemplatesResult(resource_templates=made)
 
     async def _read_resource(
@@ -194,30 +241,42 @@ class McpOffer:
     ) -> types.ReadResourceResult:
         runtime, caller = await self._find(context)
         uri = str(params.uri)
+        known = self._content.find(uri)
+        if known is not None:
+            if not caller.may("artifacts:read"):
+                raise MCPError(_REFUSED, "The scope artifacts:read is missing.")
+            data = await call(known[0].read, caller, known[1])
+            data = data.encode() if isinstance(data, str) else data
+            made = to_contents(uri, known[0].media_type, data)
+            return types.ReadResourceResult(contents=[made])
         kind, _, id = uri.removeprefix(_SCHEME).partition("/")
         if not uri.startswith(_SCHEME) or kind not in ("sessions", "artifacts") or not id:
-            raise MCPError(_NOT_FOUND, f"Resource not found: {uri:.200}", {"uri": uri[:200]})
+            raise _make_not_found(context, uri)
         if kind == "sessions":
-            page = await _ask_told(messages.list_.perform(runtime, caller, id, limit=500), uri)
+            page = await _ask_told(
+                messages.list_.perform(runtime, caller, id, limit=500), context, uri
+            )
             text = msgspec.json.encode([_show_message(one) for one in page.items]).decode()
             return types.ReadResourceResult(
                 contents=[
                     types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
                 ]
             )
-        file = await _ask_told(artifacts.get.perform(runtime, caller, id), uri)
+        file = await _ask_told(artifacts.get.perform(runtime, caller, id), context, uri)
         if file.size > _MOST_BYTES:
             raise MCPError(types.INVALID_PARAMS, f"The file has more than {_MOST_BYTES} bytes")
-        data = await _ask_told(artifacts.load.perform(runtime, caller, id), uri)
-        return types.ReadResourceResult(contents=[_to_contents(uri, file.media_type, data)])
+        data = await _ask_told(artifacts.load.perform(runtime, caller, id), context, uri)
+        return types.ReadResourceResult(contents=[to_contents(uri, file.media_type, data)])
 
     # --- prompts ----------------------------------------------------------------------
 
     async def _list_prompts(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        await self._find(context)
+        _, caller = await self._find(context)
         found = []
+        if caller.may("agents:read"):
+            found += [one.to_prompt() for one in self._content.prompts.values()]
         for template in list_builtin_templates().values():
             required = set(template.schema.get("required", ()))
             given = [
@@ -240,8 +299,11 @@ class McpOffer:
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
-    ) -> types.GetPromptResult:
-        await self._find(context)
+    ) -> types.GetPromptResult | types.InputRequiredResult:
+        runtime, caller = await self._find(context)
+        own = self._content.prompts.get(params.name)
+        if own is not None and caller.may("agents:read"):
+            return await write_prompt(own, context, params, (runtime, caller), self._levels)
         try:
             template = find_template(params.name)
             values = _read_values(template.schema, params.arguments or {})
@@ -254,32 +316,71 @@ class McpOffer:
             messages=[types.PromptMessage(role="user", content=said)],
         )
 
+    # --- changes ----------------------------------------------------------------------
+
+    async def _subscribe(
+        self, context: Context, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        runtime, caller = await self._find(context)
+        return await self._subscriptions.subscribe(context, caller, runtime, str(params.uri))
+
+    async def _unsubscribe(
+        self, context: Context, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
+        return await self._subscriptions.unsubscribe(context, str(params.uri))
+
+    async def _listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        runtime, caller = await self._find(context)
+        return await self._subscriptions.listen(context, caller, runtime, params)
+
+    # --- completion -------------------------------------------------------------------
+
     async def _complete(
         self, context: Context, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        """Complete ids of sessions; for all else there is nothing to propose."""
+        """Complete ids of sessions, and arguments of an application's prompts."""
         runtime, caller = await self._find(context)
         values: list[str] = []
         ref = params.ref
+        own = (
+            self._content.prompts.get(ref.name) if isinstance(ref, types.PromptReference) else None
+        )
+        if own is not None and own.complete is not None and caller.may("agents:read"):
+            values = list(own.complete(params.argument.name, params.argument.value))
         is_session = isinstance(ref, types.ResourceTemplateReference) and "sessions/" in ref.uri
         if is_session and caller.may("sessions:read"):
-            page = await _ask_told(sessions.list_.perform(runtime, caller, limit=_MOST_LISTED))
+            page = await _ask_told(
+                sessions.list_.perform(runtime, caller, limit=_MOST_LISTED), context
+            )
             values = [one.id for one in page.items if one.id.startswith(params.argument.value)]
         return types.CompleteResult(
             completion=types.Completion(values=values[:100], total=len(values), has_more=False)
         )
 
 
-async def _ask_told(asked: Awaitable[T], uri: str = "") -> T:
+def _make_not_found(context: Context, uri: str) -> MCPError:
+    code = _NOT_FOUND[context.protocol_version in MODERN_PROTOCOL_VERSIONS]
+    return MCPError(code, f"Resource not found: {uri:.200}", {"uri": uri[:200]})
+
+
+async def _ask_told(asked: Awaitable[T], context: Context, uri: str = "") -> T:
     """Return an answer; errors become those of the protocol."""
     try:
         return await asked
     except NotFound as error:
-        raise MCPError(_NOT_FOUND, f"Resource not found: {uri:.200}", {"uri": uri[:200]}) from error
+        raise _make_not_found(context, uri) from error
     except NotPermitted as error:
         raise MCPError(_REFUSED, str(error)) from error
     except UsageError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from error
+
+
+def _to_resource(one: McpResource) -> types.Resource:
+    return types.Resource(
+        name=one.name, uri=one.uri, description=one.description, mime_type=one.media_type
+    )
 
 
 def _to_tool(agent: AgentRecord) -> types.Tool:
@@ -317,19 +418,6 @@ def _show_message(message: Message) -> JsonObject:
             for call in message.tool_calls
         ]
     return shown
-
-
-def _to_contents(
-    uri: str, media_type: str, data: bytes
-) -> types.TextResourceContents | types.BlobResourceContents:
-    if media_type.startswith("text/") or media_type == "application/json":
-        try:
-            text = data.decode()
-            return types.TextResourceContents(uri=uri, mime_type=media_type, text=text)
-        except UnicodeDecodeError:
-            pass
-    blob = base64.b64encode(data).decode()
-    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=blob)
 
 
 def _read_values(schema: JsonObject, given: dict[str, str]) -> JsonObject:

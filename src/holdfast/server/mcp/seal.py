@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
+from holdfast.canonical import JsonObject
 from holdfast.errors import UsageError
 from holdfast.ids import make_random_token
 from holdfast.operations import Caller
@@ -16,7 +18,7 @@ from holdfast.private_files import PrivateJsonFile
 from holdfast.runtime import Runtime
 
 KEY_FILE: Final = "mcp-state-key.json"
-_LONGEST: Final = 4_000
+_LONGEST: Final = 256_000
 
 
 class _KeptKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,6 +30,7 @@ class _State(msgspec.Struct, frozen=True):
     tenant: str
     subject: str
     tool: str
+    answers: dict[str, JsonObject] = {}
 
 
 class StateSeal:
@@ -53,13 +56,25 @@ class StateSeal:
         key = hmac.digest(secret, b"holdfast mcp state", "sha256")
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
 
-    def close(self, run_id: str, caller: Caller, tool: str) -> str:
-        """Return the state for a run that a caller began by calling a tool."""
-        state = _State(run_id, caller.tenant, caller.subject, tool)
+    def close(
+        self,
+        run_id: str,
+        caller: Caller,
+        tool: str,
+        answers: Mapping[str, JsonObject] | None = None,
+    ) -> str:
+        """Return the state for a run that a caller began by calling a tool, with its answers.
+
+        Raises:
+            UsageError: the answers are too long to be carried back and forth.
+        """
+        state = _State(run_id, caller.tenant, caller.subject, tool, dict(answers or {}))
+        if len(msgspec.json.encode(state)) > _LONGEST // 2:
+            raise UsageError(detail="The answers to this call are too long.")
         return self._fernet.encrypt(msgspec.json.encode(state)).decode()
 
-    def open(self, state: str, caller: Caller, tool: str) -> str:
-        """Return the run of a state.
+    def open(self, state: str, caller: Caller, tool: str) -> tuple[str, dict[str, JsonObject]]:
+        """Return the run of a state, and what the client has answered before.
 
         Raises:
             UsageError: it is none that this caller was given for this tool.
@@ -73,7 +88,7 @@ class StateSeal:
         mine = (caller.tenant, caller.subject, tool)
         if found is None or (found.tenant, found.subject, found.tool) != mine:
             raise UsageError(detail="The request_state is none that you were given for this call.")
-        return found.run_id
+        return found.run_id, found.answers
 
 
 __all__ = ["KEY_FILE", "StateSeal"]

@@ -10,8 +10,8 @@ from holdfast.agents import Agent
 from holdfast.operations import OWNER, Caller
 from holdfast.runtime import Runtime
 from holdfast.server.factory import create_app
-from holdfast.server.mcp.calls import Context
 from holdfast.server.mcp.offer import McpOffer
+from holdfast.server.mcp.requests import Context
 from holdfast.settings import Settings
 
 

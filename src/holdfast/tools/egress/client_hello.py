@@ -30,10 +30,14 @@ class BadHello(Exception):
 
 
 class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client asks for; `server_name` is empty if it names none."""
+    """What the client asks for; `server_name` is empty if it names none.
+
+    `size` is how many bytes of the stream it takes, with what stands before it.
+    """
 
     server_name: str
     hides_name: bool
+    size: int = 0
 
 
 def read_hello(data: bytes, *, is_second: bool = False) -> ClientHello | None:
@@ -74,7 +78,7 @@ def read_hello(data: bytes, *, is_second: bool = False) -> ClientHello | None:
             if whole > MAX_HELLO or len(message) > whole:
                 raise BadHello("the first message is too long, or another one follows in it")
             if len(message) == whole:
-                return parse_hello(message[4:])
+                return msgspec.structs.replace(parse_hello(message[4:]), size=at)
 
 
 def is_retry(data: bytes) -> bool:

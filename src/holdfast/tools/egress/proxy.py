@@ -299,7 +299,7 @@ class EgressProxy:
         except TimeoutError as error:
             raise BadHello("the first message of TLS did not come in time") from error
         check(hello)
-        await relay.tunnel(data, check)
+        await relay.tunnel(data[: hello.size], data[hello.size :], check)
 
     # --- counting and keeping ---------------------------------------------------------
 

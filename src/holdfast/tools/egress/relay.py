@@ -79,10 +79,11 @@ class Relay:
         self._idle_s = idle_s
         self._limit: asyncio.Timeout | None = None
 
-    async def tunnel(self, hello: bytes, check: Callable[[ClientHello], None]) -> None:
+    async def tunnel(self, hello: bytes, more: bytes, check: Callable[[ClientHello], None]) -> None:
         """Carry TLS whose first message was read already, until both sides are done.
 
-        A server may ask for a second ClientHello, which has to pass the same check.
+        A server may ask for a second ClientHello, which has to pass the same check. What came
+        behind the first one (`more`) waits until it is known to be something else.
 
         Raises:
             BadHello, Exhausted, OSError, TimeoutError: it was ended early.
@@ -94,10 +95,11 @@ class Relay:
             self._down(len(first))
             await self._program.send(first)
             if is_retry(first):
-                second = await read_hello(self._program.reader, b"", is_second=True)
-                check(second[0])
-                self._up(len(second[1]))
-                await self._server.send(second[1])
+                second, more = await read_hello(self._program.reader, more, is_second=True)
+                check(second)
+            if more:
+                self._up(len(more))
+                await self._server.send(more)
             await self._relay_both(
                 self._pump(self._program, self._server, self._up),
                 self._pump(self._server, self._program, self._down),

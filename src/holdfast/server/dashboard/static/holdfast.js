@@ -217,7 +217,7 @@
     ["dragleave", "drop"].forEach((name) => place.addEventListener(name, () => place.classList.remove("over")));
     place.addEventListener("drop", (event) => { event.preventDefault(); [...event.dataTransfer.files].forEach(send); });
     one("#pick")?.addEventListener("change", (event) => { [...event.target.files].forEach(send); event.target.value = ""; });
-    window.scrollTo(0, document.body.scrollHeight);
+    if (one("#talk")) window.scrollTo(0, document.body.scrollHeight);
     follow();
   }
   let followed = null;

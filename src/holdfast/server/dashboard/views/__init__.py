@@ -9,6 +9,7 @@ from holdfast.server.dashboard.views import (
     costs,
     home,
     live,
+    mcp,
     records,
     rules,
     run,
@@ -19,7 +20,7 @@ from holdfast.server.dashboard.views import (
 
 def add_views(routes: Routes) -> None:
     """Put every page at its address."""
-    for module in (home, live, runs, run, approvals, chat, costs, records, rules, upkeep):
+    for module in (home, live, runs, run, approvals, chat, costs, records, rules, mcp, upkeep):
         module.add_to(routes)
 
 

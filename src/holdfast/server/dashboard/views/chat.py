@@ -24,6 +24,7 @@ from holdfast.sessions import Session
 
 _WINDOW: Final = 300
 _MOST_FILE: Final = 20_000_000
+_MOST_TALKS: Final = 30
 
 
 async def _begin(ask: Ask) -> Shown:
@@ -34,7 +35,7 @@ async def _begin(ask: Ask) -> Shown:
         "waits": [],
         "run": None,
         "agents": await _list_agents(ask),
-        "tree": (await ask.perform(sessions.list_, limit=30)).items,
+        "tree": await _list_talks(ask),
         "kin": [],
     }
     return ShownPage("chat.html", values)
@@ -55,12 +56,17 @@ async def _show(ask: Ask) -> Shown:
         "waits": waits,
         "run": under_way,
         "agents": await _list_agents(ask),
-        "tree": (await ask.perform(sessions.list_, limit=30)).items,
         "kin": await _find_kin(ask, session),
         "live": f"topic=all&session={session.id}",
         "place": "chat",
     }
     return ShownPage("chat.html", values)
+
+
+async def _list_talks(ask: Ask) -> list[Session]:
+    """Return the newest conversations, without those that runs began by themselves."""
+    newest = (await ask.perform(sessions.list_, limit=100)).items
+    return [one for one in newest if not one.parent_id][:_MOST_TALKS]
 
 
 async def _list_agents(ask: Ask) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.clock import SYSTEM
-from holdfast.operations import usage
+from holdfast.operations import tenants, usage
 from holdfast.providers import UsageTotals
 from holdfast.runtime import UsageReport
 from holdfast.server.dashboard.asks import Ask, Shown, ShownPage
@@ -14,6 +15,7 @@ from holdfast.server.dashboard.charts import draw_columns
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.words import format_count, format_money
 
+T = TypeVar("T")
 _BELIEVED_S: Final = 30.0
 _DAYS: Final = 30
 _NOTHING: Final = UsageTotals()
@@ -21,15 +23,25 @@ _NOTHING: Final = UsageTotals()
 
 async def read_usage(ask: Ask) -> UsageReport:
     """Return what all used; it reads every answer, so one that is half a minute old will do."""
-    key = (ask.caller.tenant, ask.caller.subject)
-    known: tuple[float, UsageReport] | None = ask.kept.get(key)
-    if known is not None and SYSTEM.now() - known[0] < _BELIEVED_S:
+    return await _read_recent(ask, ("usage",), lambda: ask.perform(usage.get))
+
+
+async def _read_recent(ask: Ask, what: tuple[str, ...], read: Callable[[], Awaitable[T]]) -> T:
+    """Return what this caller read a moment ago, or read it; each caller has its own."""
+    key = (*what, ask.caller.tenant, ask.caller.subject)
+    known: tuple[float, T] | None = ask.kept.get(key)
+    if known is not None and SYSTEM.monotonic() - known[0] < _BELIEVED_S:
         return known[1]
-    report = await ask.perform(usage.get)
-    if len(ask.kept) > 1_000:
-        ask.kept.clear()
-    ask.kept[key] = (SYSTEM.now(), report)
-    return report
+    found = await read()
+    ask.keep(key, (SYSTEM.monotonic(), found))
+    return found
+
+
+async def _read_tenants(ask: Ask) -> dict[str, UsageTotals]:
+    """Return what each tenant used, for the operator; of other callers only their own counts."""
+    if ask.runtime.tenant != ask.runtime.control.operator or not ask.may("tenants:read"):
+        return {}
+    return await _read_recent(ask, ("tenants",), lambda: ask.perform(tenants.usage))
 
 
 async def _show(ask: Ask) -> Shown:
@@ -58,6 +70,8 @@ async def _show(ask: Ask) -> Shown:
         ("Agent", _sort(report.by_agent)),
         ("Session", _sort(report.by_session)[:25]),
     ]
+    by_tenant = await _read_tenants(ask)
+    tables = [*tables, ("Tenant", _sort(by_tenant))] if len(by_tenant) > 1 else tables
     values = {
         "total": report.total,
         "today": report.by_day.get(today.isoformat(), _NOTHING),

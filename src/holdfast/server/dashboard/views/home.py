@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from holdfast.clock import SYSTEM
 from holdfast.errors import HoldfastError
-from holdfast.operations import approvals, mcp, providers, runs, storage
+from holdfast.mcp import EndpointInfo
+from holdfast.operations import approvals, mcp, providers, runs, storage, workers
 from holdfast.server.dashboard.asks import Ask, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.rows import describe_runs
@@ -51,10 +52,28 @@ async def _look(ask: Ask) -> list[tuple[str, str, str]]:
         word = ", ".join(names) if names else "none configured: the offline model answers"
         found.append(("Providers", "ok" if names else "open", word))
     if ask.may("mcp:read"):
-        places = await ask.perform(mcp.endpoints)
-        found.append(("MCP servers", "ok", f"{len(places)} configured" if places else "none"))
-    found.append(("Workers", "ok", "this process"))
+        found.append(_judge_servers(await ask.perform(mcp.endpoints)))
+    if ask.may("storage:read"):
+        found.append(await _judge_workers(ask))
     return found
+
+
+def _judge_servers(places: list[EndpointInfo]) -> tuple[str, str, str]:
+    """Return how MCP servers are set up; whether they answer is asked on their own page."""
+    doubted = [one.name for one in places if one.enabled and not one.trusted]
+    if doubted:
+        return ("MCP servers", "waiting", f"not trusted yet: {', '.join(doubted)}")
+    return ("MCP servers", "ok", f"{len(places)} configured" if places else "none")
+
+
+async def _judge_workers(ask: Ask) -> tuple[str, str, str]:
+    living, dead = await ask.perform(workers.list_), await ask.perform(workers.list_dead)
+    if dead:
+        return ("Workers", "failed", f"{len(dead)} sessions were given up")
+    held = sum(len(one.sessions) for one in living)
+    if living:
+        return ("Workers", "ok", f"{len(living)} live, {held} sessions held")
+    return ("Workers", "ok", "the server executes runs itself")
 
 
 def add_to(routes: Routes) -> None:

@@ -1,12 +1,12 @@
-"""Policies, tools, MCP servers, agents, skills, workflows and triggers: what is set up."""
+"""Policies, tools, agents, skills, workflows and triggers: what is set up."""
 
 from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from holdfast.operations import agents, mcp, policies, skills, tools, triggers, workflows
+from holdfast.operations import agents, policies, skills, tools, triggers, workflows
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown
-from holdfast.server.dashboard.charts import draw_graph
+from holdfast.server.dashboard.charts import GraphStep, draw_graph
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
@@ -20,6 +20,7 @@ from holdfast.server.dashboard.listing import (
     make_pre,
     show_listing,
 )
+from holdfast.server.dashboard.prose import render_markdown
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.words import Markup, cut_text, format_ago, format_count
 
@@ -46,7 +47,7 @@ async def _show_policies(ask: Ask) -> Shown:
         blocks.append(("Explanation", await _explain(ask)))
     if "replay" in ask.query:
         blocks.append(("The last calls, judged again", await _replay(ask)))
-    blocks.append(("Rules", make_pre({"tools": view.tools, "network": view.network})))
+    rules = make_pre({"tools": view.tools, "network": view.network})
     own = ask.link("policies")
     forms = [
         (
@@ -99,7 +100,16 @@ async def _show_policies(ask: Ask) -> Shown:
             ),
         ),
     ]
-    return show_listing(ask, PageListing(title="Policies", blocks=blocks, forms=forms))
+    return show_listing(
+        ask,
+        PageListing(
+            title="Policies",
+            about="The operator's rules: what agents may do, whatever they and their tools say.",
+            blocks=blocks,
+            forms=forms,
+            below=[("All rules in force", rules)],
+        ),
+    )
 
 
 async def _explain(ask: Ask) -> Markup:
@@ -161,67 +171,44 @@ async def _list_tools(ask: Ask) -> Shown:
 
 
 async def _show_tool(ask: Ask) -> Shown:
-    found = await ask.perform(tools.describe_, ask.words["name"])
-    return show_listing(
-        ask, PageListing(title=ask.words["name"], blocks=[("", make_pre(found))], place="tools")
-    )
-
-
-async def _list_servers(ask: Ask) -> Shown:
-    health = {}
-    if "health" in ask.query:
-        health = {one.name: one for one in await ask.perform(mcp.health)}
-    rows = []
-    for one in await ask.perform(mcp.endpoints):
-        well = health.get(one.name)
-        state: Any = make_badge("active" if one.enabled and one.trusted else "waiting")
-        if well is not None:
-            told = f"{well.latency_ms or 0:.0f} ms, {well.tools} tools"
-            told += ", throttled" if well.throttled else ""
-            told += f", held back: {', '.join(well.held_back)}" if well.held_back else ""
-            told += f", {well.last_error}" if well.last_error else ""
-            state = make_badge(well.status) + make_lines("", told)
-        trust = FormAction(
-            label="Trust",
-            address=ask.link("mcp", one.name, "trust"),
-            scope="mcp:admin",
-            confirm="Vouch for this server as it is configured now?",
-        )
-        rows.append(
-            ListRow(
-                cells=(
-                    make_lines(one.name, one.where),
-                    one.transport,
-                    state,
-                    one.sandbox,
-                    ", ".join(one.hosts),
-                ),
-                actions=() if one.trusted else (trust,),
+    found = cast(dict[str, Any], await ask.perform(tools.describe_, ask.words["name"]))
+    told = render_markdown(str(found.pop("description", "")))
+    schema = found.pop("parameters", None) or {}
+    required = schema.get("required", ())
+    rows = [
+        ListRow(
+            cells=(
+                make_code(name),
+                str(one.get("type", "")) if isinstance(one, dict) else "",
+                "yes" if name in required else "",
+                str(one.get("description", "")) if isinstance(one, dict) else "",
             )
         )
-    ask_all = FormAction(
-        label="Ask every server",
-        address=ask.link("mcp"),
-        scope="mcp:read",
-        method="get",
-        hidden={"health": "1"},
-    )
+        for name, one in schema.get("properties", {}).items()
+    ]
+    found.pop("name", "")
+    facts = [(name.replace("_", " "), _show_value(one)) for name, one in found.items()]
     return show_listing(
         ask,
         PageListing(
-            title="MCP servers",
-            columns=("Server", "Transport", "State", "Sandbox", "Hosts"),
+            title=ask.words["name"],
+            blocks=[("", Markup('<div class="prose">{}</div>').format(told) + make_facts(facts))],
+            columns=("Argument", "Type", "Needed", "Meaning"),
             rows=rows,
-            empty="No MCP server is configured",
-            next_step=Markup('<pre tabindex="0">holdfast mcp add NAME -- COMMAND</pre>'),
-            forms=[("Health: latency, throttling, changed pins", ask_all)] if rows else [],
+            empty="It takes no arguments",
+            below=[("The schema of its arguments", make_pre(schema))],
+            place="tools",
         ),
     )
 
 
-async def _trust_server(ask: Ask) -> Shown:
-    await ask.perform(mcp.trust, ask.words["name"])
-    return GoTo(ask.link("mcp"), "trusted")
+def _show_value(value: object) -> object:
+    """Return a value as a person writes it: words as they are, lists by commas."""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return value if isinstance(value, str | int | float) else make_code(value) if value else ""
 
 
 async def _list_agents(ask: Ask) -> Shown:
@@ -344,11 +331,11 @@ async def _show_workflow(ask: Ask) -> Shown:
     blocks: list[tuple[str, Any]] = []
     steps = data.get("steps")
     if isinstance(steps, list):
-        edges = [
-            (str(step.get("id") or step.get("name") or index), _list_needs(steps, index))
-            for index, step in enumerate(steps)
+        boxes = [
+            GraphStep(name=_name_step(steps, index), needs=_list_needs(steps, index))
+            for index in range(len(steps))
         ]
-        drawn = draw_graph(edges, title=f"Steps of {one.name}")
+        drawn = draw_graph(boxes, title=f"Steps of {one.name}")
         frame = '<div class="scroll" tabindex="0" role="region" aria-label="Graph">{}</div>'
         blocks.append(("Steps", Markup(frame).format(drawn)))
     blocks.append(("Definition", make_pre(one.problem or data)))
@@ -362,8 +349,11 @@ def _list_needs(steps: list[Any], index: int) -> list[str]:
         return [named] if isinstance(named, str) else [str(one) for one in named]
     if index == 0:
         return []
-    before = steps[index - 1]
-    return [str(before.get("id") or before.get("name") or index - 1)]
+    return [_name_step(steps, index - 1)]
+
+
+def _name_step(steps: list[Any], index: int) -> str:
+    return str(steps[index].get("id") or steps[index].get("name") or index)
 
 
 async def _list_triggers(ask: Ask) -> Shown:
@@ -415,8 +405,6 @@ def add_to(routes: Routes) -> None:
     routes.add("POST", "policies/reload", _reload)
     routes.add("GET", "tools", _list_tools)
     routes.add("GET", "tools/{name}", _show_tool)
-    routes.add("GET", "mcp", _list_servers)
-    routes.add("POST", "mcp/{name}/trust", _trust_server)
     routes.add("GET", "agents", _list_agents)
     routes.add("GET", "agents/{name}", _show_agent)
     routes.add("GET", "skills", _list_skills)

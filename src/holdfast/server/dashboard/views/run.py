@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -10,19 +11,29 @@ import msgspec
 from holdfast.clock import SYSTEM
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.journal import Event
-from holdfast.operations import events, runs, sessions
+from holdfast.operations import agents, events, runs, sessions
+from holdfast.policy import Budget
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage, Streamed
 from holdfast.server.dashboard.charts import draw_waterfall
 from holdfast.server.dashboard.history import Bar, read_history
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.rows import find_title
+from holdfast.server.dashboard.rows import (
+    RunFigures,
+    find_title,
+    measure_duration,
+    read_figures,
+)
+from holdfast.server.dashboard.views.plan import has_plan, read_plan
+from holdfast.server.dashboard.words import format_count, format_money, format_span
 from holdfast.server.streams import send_download, view_event
 from holdfast.sessions import Run
 
 _WINDOW: Final = 400
 """Events that are read for one view: a run with many is looked at part by part."""
 _MOST_CHILDREN: Final = 50
-_TABS: Final = ("story", "events", "context", "fork")
+_TABS: Final = ("story", "plan", "events", "context", "fork")
+_MOST_SHARED: Final = 5_000
+"""Events of a run that is saved as a page."""
 
 
 class EventWindow(msgspec.Struct, frozen=True):
@@ -35,12 +46,29 @@ class EventWindow(msgspec.Struct, frozen=True):
     """The last event that is shown."""
 
 
-async def read_window(ask: Ask, run: Run, upto: int = 0) -> EventWindow:
+class Limit(msgspec.Struct, frozen=True):
+    """What a run used, in words, and how much of what it may."""
+
+    name: str
+    used: str
+    most: float | None
+    amount: float | None = None
+    write: Callable[[float], str] = format_count
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is used; `None` where there is no limit."""
+        if self.most is None or self.amount is None:
+            return None
+        return self.amount / self.most if self.most else 1.0
+
+
+async def read_window(ask: Ask, run: Run, upto: int = 0, *, most: int = _WINDOW) -> EventWindow:
     """Return the last events of a run up to one, no more than fit into a page."""
     first = max(1, run.queued_at)
     last = run.ended_at or await ask.perform(events.count, run.session_id)
     end = min(max(upto, first), last) if upto else last
-    begin = max(first, end - _WINDOW + 1)
+    begin = max(first, end - most + 1)
     found = await ask.perform(
         events.list_, run.session_id, after=begin - 1, limit=max(1, end - begin + 1)
     )
@@ -55,11 +83,14 @@ async def _show(ask: Ask) -> Shown:
         raise UsageError(detail=f"A run is shown as one of {', '.join(_TABS)}.")
     window = await read_window(ask, run, _read_number(ask.query.get("at", "")))
     session = await ask.perform(sessions.get, run.session_id)
+    figures = await read_figures(ask, run)
     values: dict[str, Any] = {
         "run": run,
         "tab": tab,
         "session": session,
-        "title": await find_title(ask, run),
+        "title": figures.title,
+        "figures": figures,
+        "has_plan": has_plan(run),
         "window": window,
         "is_past": window.upto < window.last,
         "earlier": max(window.first, window.upto - _WINDOW),
@@ -69,13 +100,15 @@ async def _show(ask: Ask) -> Shown:
     }
     if tab == "story":
         values |= await _tell_story(ask, run, window)
+    elif tab == "plan":
+        values["plan"] = await read_plan(ask, run) if has_plan(run) else None
     elif tab == "events":
         values["rows"] = [(one, view_event(one)) for one in reversed(window.events)]
     elif tab == "context":
-        values |= await _read_context(ask, run)
+        values |= await _read_context(ask, run, figures)
     else:
         values["message"] = await _find_message(ask, run)
-        values["at"] = _read_number(ask.query.get("at", "")) or run.queued_at - 1
+        values["at"] = _read_number(ask.query.get("at", "")) or max(1, run.queued_at - 1)
     return ShownPage("run.html", values)
 
 
@@ -111,20 +144,28 @@ async def _is_interrupted(ask: Ask, run: Run) -> bool:
     return any([one.id == run.id for one in await ask.perform(runs.interrupted)])
 
 
-async def _read_context(ask: Ask, run: Run) -> dict[str, Any]:
+def _list_limits(budget: Budget | None, run: Run, figures: RunFigures) -> list[Limit]:
+    """Return what was used, of how much; the limits of an agent hold for each of its runs."""
+    known = budget or Budget()
+    cost, took = figures.cost_usd, measure_duration(run, SYSTEM.now())
+    return [
+        Limit("Dollars", format_money(cost), known.max_cost_usd, cost, format_money),
+        Limit("Tokens", format_count(figures.tokens), known.max_tokens, figures.tokens),
+        Limit("Model calls", str(len(figures.points)), known.max_calls, len(figures.points)),
+        Limit("Tool calls", str(figures.calls), known.max_tool_calls, figures.calls),
+        Limit("Time", format_span(took), known.max_wall_s, took, format_span),
+    ]
+
+
+async def _read_context(ask: Ask, run: Run, figures: RunFigures) -> dict[str, Any]:
+    record = await ask.perform(agents.get, run.agent) if ask.may("agents:read") else None
+    limits = _list_limits(record.budget if record is not None else None, run, figures)
     try:
         view = await ask.perform(sessions.context, run.session_id, run.agent)
     except HoldfastError as error:
-        return {"account": None, "wrong": str(error), "budget": None}
-    from holdfast.operations import agents  # noqa: PLC0415 - used by this page only
-
-    record = await ask.perform(agents.get, run.agent) if ask.may("agents:read") else None
-    return {
-        "account": view.account,
-        "wrong": "",
-        "system_prompt": view.system_prompt,
-        "budget": record.budget if record is not None else None,
-    }
+        return {"account": None, "wrong": str(error), "limits": limits}
+    found = {"account": view.account, "wrong": "", "limits": limits}
+    return found | {"system_prompt": view.system_prompt}
 
 
 async def _find_message(ask: Ask, run: Run) -> str:
@@ -202,9 +243,28 @@ async def _download(ask: Ask) -> Shown:
     return Streamed()
 
 
+async def _save_page(ask: Ask) -> Shown:
+    """Send the run as one file that any browser shows, without a server and without scripts."""
+    run = await ask.perform(runs.get, ask.words["run_id"])
+    window = await read_window(ask, run, most=_MOST_SHARED)
+    history = read_history(window.events, now=SYSTEM.now())
+    values = {
+        "run": run,
+        "figures": await read_figures(ask, run),
+        "session": await ask.perform(sessions.get, run.session_id),
+        "history": history,
+        "is_cut": len(window.events) >= _MOST_SHARED,
+        "waterfall": draw_waterfall(history.bars),
+        "plan": await read_plan(ask, run) if has_plan(run) else None,
+        "saved_at": SYSTEM.now(),
+    }
+    return ShownPage("saved.html", values, file_name=f"{run.id}.html")
+
+
 def add_to(routes: Routes) -> None:
     """Put the pages at their addresses."""
     routes.add("GET", "runs/{run_id}", _show)
+    routes.add("GET", "runs/{run_id}/page", _save_page)
     routes.add("GET", "runs/{run_id}/download", _download)
     routes.add("GET", "runs/{run_id}/beside/{other_id}", _compare)
     for word, view in (

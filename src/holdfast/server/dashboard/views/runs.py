@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final, cast, get_args
 
-from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.errors import HoldfastError, NotFound, NotPermitted, UsageError
 from holdfast.observability import make_trace_id
-from holdfast.operations import runs
+from holdfast.operations import approvals, runs
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.rows import RunRow, describe_runs
@@ -17,7 +17,7 @@ _PAGE: Final = 50
 _MOST_SEARCHED: Final = 500
 _STATUSES: Final = get_args(RunStatus)
 _MOST_TRACED: Final = 10_000
-_ID: Final = re.compile(r"run_[0-9a-z]+")
+_ID: Final = re.compile(r"(run|apr)_[0-9a-z]+")
 _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -26,11 +26,8 @@ async def _show(ask: Ask) -> Shown:
     if status and status not in _STATUSES:
         raise UsageError(detail=f"The status of a run is one of {', '.join(_STATUSES)}.")
     words = ask.query.get("q", "").strip()
-    if _ID.fullmatch(words):
-        try:
-            return GoTo(ask.link("runs", (await ask.perform(runs.get, words)).id))
-        except NotFound:
-            pass
+    if _ID.fullmatch(words) and (found := await _find_named(ask, words)):
+        return GoTo(ask.link("runs", found))
     if _TRACE.fullmatch(words) and (traced := await _find_traced(ask, words)):
         return GoTo(ask.link("runs", traced))
     rows, cursor = await _search(ask, status, words)
@@ -67,6 +64,16 @@ async def _search(ask: Ask, status: str, words: str) -> tuple[list[RunRow], str]
         looked, cursor = looked + len(rows), page.next_cursor
         if not cursor or not words or len(found) >= _PAGE or looked >= _MOST_SEARCHED:
             return found, cursor
+
+
+async def _find_named(ask: Ask, id: str) -> str:
+    """Return the run of an id, its own or that of a request for consent; empty if there is none."""
+    try:
+        if id.startswith("run_"):
+            return (await ask.perform(runs.get, id)).id
+        return (await ask.perform(approvals.get, id)).approval.run_id
+    except (NotFound, NotPermitted):
+        return ""
 
 
 async def _find_traced(ask: Ask, trace_id: str) -> str:

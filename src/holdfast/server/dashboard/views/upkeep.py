@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
+from holdfast.dispatch import DeadLetter
+from holdfast.errors import NotFound
 from holdfast.identity import ROLES
-from holdfast.operations import audit, keys
-from holdfast.server.dashboard.asks import Ask, GoTo, Shown
+from holdfast.operations import audit, keys, workers
+from holdfast.server.dashboard.asks import Ask, GoTo, Shown, Streamed
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
@@ -16,28 +21,88 @@ from holdfast.server.dashboard.listing import (
     make_badge,
     make_code,
     make_lines,
+    make_link,
     make_pre,
     show_listing,
 )
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.words import Markup, format_ago
+from holdfast.server.dashboard.words import Markup, format_ago, shorten_id
 from holdfast.server.http import ServerResponse
+from holdfast.server.streams import send_download
+from holdfast.settings import list_rows
 
 _MOST_LINES: Final = 100
+_MOST_EXPORTED: Final = 1_000
+"""Lines of the audit trail that are read at once."""
+_MOST_LETTERS: Final = 50
 
 
 async def _show_workers(ask: Ask) -> Shown:
-    ask.caller.check("storage:read")
+    rows = [
+        ListRow(
+            cells=(
+                make_lines(one.name, f"{one.host}, process {one.process}"),
+                f"{len(one.sessions)} of {one.concurrency}",
+                _link_sessions(ask, one.sessions),
+                format_ago(one.time_started),
+                format_ago(one.time_seen),
+            )
+        )
+        for one in await ask.perform(workers.list_)
+    ]
+    dead = await ask.perform(workers.list_dead)
     return show_listing(
         ask,
         PageListing(
             title="Workers",
-            columns=("Worker", "State"),
-            rows=[],
-            empty="No fleet: this process does the work",
-            next_step="Runs are executed by the server itself.",
+            about="Processes that take up what waits in sessions; each holds those it works on.",
+            columns=("Worker", "Busy", "Holds", "Since", "Seen"),
+            rows=rows,
+            empty="No worker of its own: the server executes runs itself",
+            next_step="Start as many as you want, here or on other machines that share the store: "
+            "`holdfast worker`.",
+            blocks=[("Given up", _show_dead(ask, dead))] if dead else [],
+            forms=[
+                (
+                    f"Try {one.session_id} again",
+                    FormAction(
+                        label="Try again",
+                        address=ask.link("workers", str(one.id), "retry"),
+                        scope="storage:admin",
+                    ),
+                )
+                for one in dead[:_MOST_LETTERS]
+            ],
         ),
     )
+
+
+def _link_sessions(ask: Ask, names: Sequence[str]) -> Markup:
+    links = [make_link(ask.link("sessions", one), shorten_id(one)) for one in names[:10]]
+    more = [Markup("… {} more").format(len(names) - 10)] if len(names) > 10 else []
+    return Markup(" ").join([*links, *more])
+
+
+def _show_dead(ask: Ask, dead: Sequence[DeadLetter]) -> Markup:
+    """Return the wake-ups that no worker takes any more: they wait for a person."""
+    lines = [
+        Markup("<li>{}: failed {} times, {} {}</li>").format(
+            make_link(ask.link("sessions", one.session_id), shorten_id(one.session_id)),
+            one.failures,
+            make_code(one.error) if one.error else "workers died of it",
+            format_ago(one.time),
+        )
+        for one in dead[:_MOST_LETTERS]
+    ]
+    return Markup("<ul>{}</ul>").format(Markup("").join(lines))
+
+
+async def _retry_letter(ask: Ask) -> Shown:
+    number = ask.words["letter_id"]
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
+        raise NotFound(kind="dead letter", value=number[:40])
+    await ask.perform(workers.retry, int(number))
+    return GoTo(ask.link("workers"), "retried")
 
 
 async def _show_audit(ask: Ask) -> Shown:
@@ -83,6 +148,16 @@ async def _show_audit(ask: Ask) -> Shown:
             ),
         ),
         (
+            "All lines that fit, as JSON",
+            FormAction(
+                label="Export",
+                address=ask.link("audit", "export"),
+                scope="audit:read",
+                method="get",
+                hidden={"action": action, "actor": actor},
+            ),
+        ),
+        (
             "Heads of all chains, to be kept elsewhere",
             FormAction(
                 label="Download heads",
@@ -120,6 +195,29 @@ def _show_time(text: str) -> Markup:
         return Markup("{}").format(text)
 
 
+async def _export_audit(ask: Ask) -> Shown:
+    """Send all lines that fit the filter as JSON, one each, in bounded memory."""
+    assert ask.send is not None
+    ask.caller.check("audit:read")
+    headers = [(b"content-disposition", b'attachment; filename="audit.jsonl"')]
+    await send_download(
+        _iterate_audit(ask),
+        ask.request,
+        ask.send,
+        headers=headers,
+        media_type="application/x-ndjson",
+    )
+    return Streamed()
+
+
+async def _iterate_audit(ask: Ask) -> AsyncGenerator[bytes, None]:
+    after = 0
+    match = {"action": ask.query.get("action", ""), "actor": ask.query.get("actor", "")}
+    while found := await ask.perform(audit.list_, after=after, limit=_MOST_EXPORTED, **match):
+        yield b"".join([msgspec.json.encode(one) + b"\n" for one in found])
+        after = found[-1].seq
+
+
 async def _load_heads(ask: Ask) -> Shown:
     data = await ask.perform(audit.heads)
     headers = (("content-disposition", 'attachment; filename="heads.json"'),)
@@ -132,26 +230,29 @@ async def _show_settings(ask: Ask) -> Shown:
     ask.app.check_operator(ask.caller, "storage:read")
     settings = ask.app.settings
     rows: list[ListRow] = []
-    for name, value in settings.model_dump(mode="json").items():
-        if name == "secrets":
+    words, is_own = ask.query.get("q", "").strip(), ask.query.get("set") == "set"
+    for one in list_rows(settings, ask.app.setting_sources):
+        is_default = one["source"] == "default"
+        origin: object = "not known"
+        if words.casefold() not in str(one["key"]).casefold() or (is_own and is_default):
             continue
-        standard = type(settings).model_fields[name].get_default(call_default_factory=True)
-        before = standard.model_dump(mode="json") if hasattr(standard, "model_dump") else standard
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        for part, one in parts:
-            known = before.get(part) if isinstance(before, dict) else before
-            origin = "default" if one == known else "set"
-            key = f"{name}.{part}" if part else name
-            rows.append(ListRow(cells=(make_code(key), make_code(one), origin)))
+        if one["source"]:
+            origin = "default" if is_default else make_code(one["source"])
+        rows.append(ListRow(cells=(make_code(one["key"]), make_code(one["value"]), origin)))
     return show_listing(
         ask,
         PageListing(
             title="Settings",
-            about="As this process uses them; secrets are not shown. "
-            "`holdfast config show` names the file and line of each.",
+            about="As this process uses them, and where each value was found; secrets are hidden.",
+            filters=[
+                FormField(name="q", label="Name", value=words),
+                FormField(
+                    name="set", label="Which", options=("", "set"), value="set" if is_own else ""
+                ),
+            ],
             columns=("Setting", "Value", "Origin"),
             rows=rows,
-            empty="",
+            empty="No setting fits",
         ),
     )
 
@@ -242,8 +343,10 @@ async def _revoke_key(ask: Ask) -> Shown:
 def add_to(routes: Routes) -> None:
     """Put the pages at their addresses."""
     routes.add("GET", "workers", _show_workers)
+    routes.add("POST", "workers/{letter_id}/retry", _retry_letter)
     routes.add("GET", "audit", _show_audit)
     routes.add("GET", "audit/heads", _load_heads)
+    routes.add("GET", "audit/export", _export_audit)
     routes.add("GET", "settings", _show_settings)
     routes.add("GET", "keys", _list_keys)
     routes.add("POST", "keys/create", _create_key)
