@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib import import_module
 from typing import TypedDict
 
 
 def measure_dbos(url: str, steps: int) -> float:
     """One workflow of so many steps; the first one warms up."""
-    from dbos import DBOS, DBOSConfig  # type: ignore[import-not-found]
-
-    config: DBOSConfig = {
+    DBOS = import_module("dbos").DBOS
+    config = {
         "name": "bench",
         "system_database_url": url,
         "run_admin_server": False,
@@ -24,11 +24,11 @@ def measure_dbos(url: str, steps: int) -> float:
     }
     DBOS(config=config)
 
-    @DBOS.step()
+    @DBOS.step()  # type: ignore[untyped-decorator]
     def add(a: int, b: int) -> int:
         return a + b
 
-    @DBOS.workflow()
+    @DBOS.workflow()  # type: ignore[untyped-decorator]
     def work(count: int) -> int:
         total = 0
         for number in range(count):
@@ -46,8 +46,8 @@ def measure_dbos(url: str, steps: int) -> float:
 
 def measure_langgraph(url: str, steps: int) -> float:
     """One graph whose node runs so often, with its Postgres saver."""
-    from langgraph.checkpoint.postgres import PostgresSaver  # type: ignore[import-not-found]
-    from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
+    saving = import_module("langgraph.checkpoint.postgres")
+    graphs = import_module("langgraph.graph")
 
     class State(TypedDict):
         total: int
@@ -56,11 +56,11 @@ def measure_langgraph(url: str, steps: int) -> float:
     def add(state: State) -> State:
         return {"total": state["total"] + state["count"], "count": state["count"] - 1}
 
-    graph = StateGraph(State)
+    graph = graphs.StateGraph(State)
     graph.add_node("add", add)
-    graph.add_edge(START, "add")
-    graph.add_conditional_edges("add", lambda state: "add" if state["count"] > 0 else END)
-    with PostgresSaver.from_conn_string(url) as saver:
+    graph.add_edge(graphs.START, "add")
+    graph.add_conditional_edges("add", lambda one: "add" if one["count"] > 0 else graphs.END)
+    with saving.PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
         app = graph.compile(checkpointer=saver)
         options = {"recursion_limit": steps + 10}

@@ -28,6 +28,8 @@ from _report import Result, add_arguments, report
 
 from holdfast import Agent, AsyncClient, tool
 from holdfast.journal import Journal, Payload, open_store, payload
+from holdfast.messages import ToolPart
+from holdfast.providers import ModelRequest
 from holdfast.sessions import SESSION_PROJECTIONS
 from holdfast.sessions import events as facts
 from holdfast.settings import load_settings, process_environment
@@ -209,7 +211,7 @@ async def measure_steps(server: Server, folder: Path, peers: str, steps: int) ->
         """Add two numbers."""
         return a + b
 
-    def answer(request: object) -> object:
+    def answer(request: ModelRequest) -> str | ToolPart:
         nonlocal calls
         calls += 1
         return tool_call("add", a=1, b=calls) if calls % (steps + 1) else "done"

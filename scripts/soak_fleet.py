@@ -283,10 +283,10 @@ async def _judge(client: AsyncClient, soak: Soak, runs: list[tuple[str, str]]) -
         order.setdefault(run.session_id, []).append(said)
         wrong += [f"{said}-{n} never happened" for n in range(STEPS) if not effects[f"{said}-{n}"]]
     when = {one["key"]: one["at"] for one in world if one["kind"] == "effect"}
-    for said in order.values():
-        moments = [when.get(f"{one}-{n}", 0.0) for one in said for n in range(STEPS)]
+    for messages in order.values():
+        moments = [when.get(f"{one}-{n}", 0.0) for one in messages for n in range(STEPS)]
         if moments != sorted(moments):
-            wrong.append(f"the order of {said} was not kept")
+            wrong.append(f"the order of {messages} was not kept")
     journal = await client.storage.journal()
     traced = set()
     for session_id in order:

