@@ -66,10 +66,12 @@ class PostgresServer:
         with psycopg.connect(self.url(name, role="postgres"), autocommit=True) as connection:
             connection.execute(statement)
 
-    def make_database(self) -> str:
+    def make_database(self, *, has_vector: bool = False) -> str:
         """Return the name of a new, empty database."""
         name = f"t{os.getpid()}_{next(_numbers)}"
         self.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE template0")
+        if has_vector:  # only a superuser may add it
+            self.execute("CREATE EXTENSION vector", name)
         return name
 
     def find_database(self, place: Path) -> str:
@@ -78,7 +80,7 @@ class PostgresServer:
         Its schema is there, and the clock of its leases stands still until `ServerClock` moves it.
         """
         if place not in self._places:
-            name = self._places[place] = self.make_database()
+            name = self._places[place] = self.make_database(has_vector=True)
             with psycopg.connect(self.url(name), autocommit=True) as connection:
                 connection.execute(_postgres_schema.make_book_sql(_postgres_schema.JOURNAL))
                 for step in _postgres_schema.list_migrations():
@@ -136,7 +138,7 @@ def use_by_default(server: PostgresServer) -> None:
     from holdfast.journal.stores import registry  # noqa: PLC0415
 
     _session[:] = [server]
-    name = server.make_database()
+    name = server.make_database(has_vector=True)
     owner = server.url(name)
     asyncio.run(migrate_store(owner, base_dir=Path(), projections=_list_projections()))
     asyncio.run(grant_role(owner, APP, "records"))

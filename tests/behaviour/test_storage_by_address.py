@@ -47,7 +47,7 @@ async def test_two_clients_share_a_database_and_what_is_in_it(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     """Sessions, state, artifacts, audit: one sees what the other does, as on one machine."""
-    settings = at(postgres.url(postgres.make_database()))
+    settings = at(postgres.url(postgres.make_database(has_vector=True)))
     place = settings.artifacts.model_copy(update={"url": f"file://{tmp_path / 'files'}"})
     settings = settings.model_copy(update={"artifacts": place})
     async with (
