@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.agents import Agent, AgentRegistry, ToolReference
@@ -35,6 +35,10 @@ _AGENTS_KNOWN_S = 5.0
 _MOST_LAYERS = 64
 _IN_CODE = frozenset({"built-in", "project"})
 """Where a tool must come from that stands in for one which an agent was given."""
+_SWITCHED_OFF = frozenset({"remember", "recall"})
+"""Built-in tools that settings may leave out; who denies them says nothing wrong."""
+_MISSPELT = 0.75
+"""So near must an unknown name be to a known one to be taken for it, not for a child's tool."""
 _Key: TypeAlias = tuple[object, ...]
 
 
@@ -88,8 +92,8 @@ class ToolService:
         agents that this one may delegate to.
 
         Raises:
-            NotFound: there is no tool of a name in `allowed_tools`, or this process lacks one
-                that the agent was given where it was registered.
+            NotFound: there is no tool of a name in `allowed_tools` or `denied_tools`, or this
+                process lacks one that the agent was given where it was registered.
             AlreadyExists: another tool of the application has the name of one that was given.
         """
         registry = self._registry if self._registry is not None else self.registry
@@ -140,7 +144,7 @@ class ToolService:
                     raise AlreadyExists(kind="tool", value=tool.name)
             given.append(tool)
         layer = ToolRegistry(given, scope="agent")
-        self._check_listed(agent, registry.names() | layer.names())
+        self._check_listed(agent, registry.names() | layer.names(), layer)
         if any(tool.name == "task" and tool is registry.find("task") for tool in given):
             self._offer_agents(layer, ceiling, rights)
         return layer
@@ -179,7 +183,6 @@ class ToolService:
     ) -> ToolRegistry:
         """Return the tools that the agent's rules, or `allowed_tools`, choose."""
         known = registry.names()
-        self._check_listed(agent, known)
         wanted = [*agent.allowed_tools]
         wanted += [rule.permission for rule in agent.permission if rule.action != "deny"]
         if all(_is_name(one, known) for one in wanted):
@@ -188,27 +191,34 @@ class ToolService:
         else:
             names = [tool.name for tool in registry if agent.chooses(tool.name, tool.target_kind)]
         chosen = registry.select(names)
+        self._check_listed(agent, known, chosen)
         if "task" in names:
             chosen = chosen.child(scope="built-in")
             self._offer_agents(chosen, ceiling, rights)
         return chosen
 
-    def _check_listed(self, agent: Agent, known: frozenset[str]) -> None:
-        """Refuse a name in `allowed_tools` that no tool has.
+    def _check_listed(self, agent: Agent, known: frozenset[str], layer: Iterable[Tool]) -> None:
+        """Refuse a name in `allowed_tools` or `denied_tools` that no tool has.
 
-        A pattern may cover what is not there yet, and a server's tool is there once it answers.
+        A misspelt denial would deny nothing. A pattern may cover what is not there yet, and a
+        server's tool is there once it answers. A denial may also be meant for tools of agents
+        that were handed to this one in code, which only those know: then what is nearly a
+        known name is refused.
         """
         for listed in agent.allowed_tools:
-            if any(name_matches(listed, name) for name in known):
+            is_remote = self._mcp.layer is not None and listed.startswith("mcp__")
+            if not is_remote and _is_unknown(listed, known):
+                raise _make_not_found(listed, known)
+        if not agent.denied_tools:
+            return
+        known |= _SWITCHED_OFF | {tool.name for one in self._subagents for tool in one.tools}
+        has_children = any(one.target_kind == "agent" and one.name != "task" for one in layer)
+        for listed in agent.denied_tools:
+            if listed.startswith("mcp__") or not _is_unknown(listed, known):
                 continue
-            if "*" in listed or "?" in listed:
-                continue
-            if self._mcp.layer is not None and listed.startswith("mcp__"):
-                continue
-            import difflib  # noqa: PLC0415 - only for those who made a mistake
-
-            near = difflib.get_close_matches(listed, known, n=1)
-            raise NotFound(kind="tool", value=listed, nearest=near[0] if near else "")
+            error = _make_not_found(listed, known, surely=_MISSPELT)
+            if error.context["nearest"] or not has_children:
+                raise error
 
     def forget_agents(self) -> None:
         """Look anew which agents there are, because one came or went."""
@@ -305,6 +315,19 @@ def _may_choose_mcp(agent: Agent) -> bool:
     """Say whether a rule or the list of an agent may mean the tool of an MCP server."""
     wanted = [*agent.allowed_tools, *(rule.permission for rule in agent.permission)]
     return any(not has_fixed_part(one) or "*" in one or one.startswith("mcp") for one in wanted)
+
+
+def _is_unknown(listed: str, known: frozenset[str]) -> bool:
+    """Say whether a name, which is no pattern, is that of no tool."""
+    return not set("*?") & set(listed) and not any(name_matches(listed, name) for name in known)
+
+
+def _make_not_found(listed: str, known: frozenset[str], *, surely: float = 0.6) -> NotFound:
+    """Return the error about a name, with the one that it is as near to as `surely` says."""
+    import difflib  # noqa: PLC0415 - only for those who made a mistake
+
+    near = difflib.get_close_matches(listed, known, n=1, cutoff=surely)
+    return NotFound(kind="tool", value=listed, nearest=near[0] if near else "")
 
 
 def _is_name(wanted: str, known: frozenset[str]) -> bool:

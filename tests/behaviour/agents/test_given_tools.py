@@ -150,6 +150,36 @@ async def test_a_misspelt_name_is_refused_beside_given_tools_too(tmp_path: Path)
         assert await offered(client, given) == ["multiply"]
 
 
+@pytest.mark.parametrize(
+    ("agent", "nearest"),
+    [
+        (Agent("a", allowed_tools=["bash"], denied_tools=["bsh"]), "bash"),
+        (Agent("a", permission=[{"permission": "*"}], denied_tools=["shell"]), ""),
+        (Agent("a", tools=[multiply, look], denied_tools=["multipy"]), "multiply"),
+        (Agent("a", tools=[Agent("b", tools=[look]).as_tool()], denied_tools=["raed"]), "read"),
+    ],
+)
+async def test_a_misspelt_denial_is_refused_instead_of_denying_nothing(
+    tmp_path: Path, agent: Agent, nearest: str
+) -> None:
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(NotFound) as raised:
+            await offered(client, agent)
+        assert (raised.value.context["value"], raised.value.context["nearest"]) == (
+            agent.denied_tools[0],
+            nearest,
+        )
+
+
+async def test_a_denial_may_name_what_is_not_there_or_only_a_child_has(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        for denied in (["recall"], ["mcp__shop__pay"], ["sh*"], ["look"], ["Look"]):
+            agent = Agent("a", tools=[multiply, look], denied_tools=denied)
+            assert "multiply" in await offered(client, agent)
+        child = Agent("b", tools=[look]).as_tool()
+        assert await offered(client, Agent("a", tools=[child], denied_tools=["look"])) == ["b"]
+
+
 def plain(a: int) -> int:
     """A function that was not made a tool."""
     return a
