@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agents import AgentResult
 from holdfast.cli.call_view import describe_after
 from holdfast.cli.chat_commands import COMMANDS, ChatState, is_command, run_command
-from holdfast.cli.chat_files import FileNames, find_mentions
+from holdfast.cli.chat_files import FileNames, find_mentions, find_missing
 from holdfast.cli.chat_history import show_history
 from holdfast.cli.chat_input import (
     HISTORY_FILE,
@@ -213,6 +213,8 @@ class _Chat:
             state.marks.append((session_id, state.client.events.count(session_id)))
         for path in named:
             self._attach(path)
+        for name in find_missing(text, self._place):
+            say(f"@{name}: no such file here; it is sent as words.", err=True, color="yellow")
         return self._make_answered(text)
 
     def _attach(self, path: str) -> bool:

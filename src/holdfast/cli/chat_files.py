@@ -13,6 +13,11 @@ from holdfast.tools import FileWalk, Workspace
 MOST_FILES: Final = 20
 """So many files may one message name."""
 _MENTION: Final = re.compile(r'(?<![\w@/.])@(?:"([^"\n]+)"|([^\s"@]+))')
+_LIKE_FILE: Final = re.compile(
+    r"(?:~|\.{1,2})?/\S+|(?:[\w.-]+/)*[\w-][\w.-]*\.(?=\w*[a-z])[A-Za-z0-9]{1,5}"
+)
+"""A path from somewhere, or a name with an ending."""
+_DECORATOR: Final = re.compile(r"^\s*@[\w.]+", re.MULTILINE)
 _MOST_WALKED: Final = 20_000
 _MOST_OFFERED: Final = 30
 _FRESH_S: Final = 5.0
@@ -31,6 +36,24 @@ def find_mentions(text: str, place: Path) -> list[str]:
             if is_file(name, place):
                 found[name] = None
                 break
+    return list(found)[:MOST_FILES]
+
+
+def find_missing(text: str, place: Path) -> list[str]:
+    """Return what a message seems to name with `@` as a file and is none, each once.
+
+    `@nosuch.txt`, `@./nosuch` and what stands in quotes look like files; a name such as `@ann`,
+    a package (`@types/node`) and a decorator in pasted code do not.
+    """
+    found: dict[str, None] = {}
+    if "\n" in text:
+        text = _DECORATOR.sub("", text)
+    for quoted, bare in _MENTION.findall(text):
+        name = quoted or bare.rstrip(_LAST)
+        if any(is_file(one, place) for one in (quoted, bare, name)):
+            continue
+        if quoted or _LIKE_FILE.fullmatch(name):
+            found[name] = None
     return list(found)[:MOST_FILES]
 
 
@@ -88,4 +111,4 @@ def quote_mention(path: str) -> str:
     return f'@"{path}"' if any(one.isspace() for one in path) else f"@{path}"
 
 
-__all__ = ["FileNames", "find_mentions", "is_file", "quote_mention"]
+__all__ = ["FileNames", "find_mentions", "find_missing", "is_file", "quote_mention"]
