@@ -87,11 +87,14 @@ class PlainText:
 
 
 class MarkdownText:
-    """Draws Markdown block by block; the block that is still growing is redrawn in place."""
+    """Draws Markdown block by block; the block that is still growing is redrawn in place.
 
-    def __init__(self) -> None:
-        """Load rich, which only terminals need."""
-        self._console = importlib.import_module("rich.console").Console(file=sys.stdout)
+    Lines break between words; without colours what is bold is bold still.
+    """
+
+    def __init__(self, console: Any) -> None:  # noqa: ANN401 - of rich, which is loaded late
+        """Draw on a console of rich."""
+        self._console = console
         self._markdown = importlib.import_module("rich.markdown").Markdown
         self._live: Any = None
         self._open = ""
@@ -133,6 +136,20 @@ class MarkdownText:
             self._live = None
         if block.strip():
             self._console.print(self._markdown(block))
+
+
+def _choose_printer(invocation: Invocation, *, is_drawn: bool) -> TextPrinter:
+    """Return what prints answers here: drawn only where the cursor can be moved."""
+    if not sys.stdout.isatty():
+        return HeldText()
+    if is_drawn:
+        is_plain = not has_color(invocation, sys.stdout)
+        console = importlib.import_module("rich.console").Console(
+            file=sys.stdout, no_color=is_plain
+        )
+        if not console.is_dumb_terminal:
+            return MarkdownText(console)
+    return PlainText()
 
 
 def block_end(text: str) -> int:
@@ -179,12 +196,8 @@ class Screen:
         A chat says itself when calls are to be announced, and wants no ids.
         """
         self._invocation = invocation
-        is_drawn = has_markdown and invocation.is_text and has_color(invocation, sys.stdout)
-        self._text: TextPrinter
-        if is_drawn:
-            self._text = MarkdownText()
-        else:
-            self._text = PlainText() if sys.stdout.isatty() else HeldText()
+        is_drawn = has_markdown and invocation.is_text
+        self._text = _choose_printer(invocation, is_drawn=is_drawn)
         self._is_chat = is_chat
         self._has_shown_text = False
         self._announced: list[tuple[str, ToolPart]] = []

@@ -95,6 +95,7 @@ class MemoryManager:
         summarizer: MemorySummarizer | None = None,
         note: Note = note_nothing,
         redactor: Redactor | None = None,
+        is_first: Callable[[], bool] | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Work for an identity; `open` it first.
@@ -102,7 +103,8 @@ class MemoryManager:
         While memories wait to be embedded anew, `former_embedders` still find them: objects,
         or a function that makes the embedder of a space again. Without a function, built-in
         embedders and servers that need no key are made again by themselves. What the
-        `redactor` finds is not kept.
+        `redactor` finds is not kept. `is_first` says whether the first search without an embedder
+        is to tell what is missing.
         """
         self.identity = identity or Identity()
         self.rules = rules or MemoryRules()
@@ -126,6 +128,7 @@ class MemoryManager:
             former,
             weights=self.rules.compute_weights,
             rerank_within_s=self.rules.rerank_within_s,
+            is_first=is_first,
             clock=clock,
         )
         self.pipeline = EmbeddingPipeline(storage, embedder)

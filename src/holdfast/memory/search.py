@@ -66,10 +66,12 @@ class Searcher:
         *,
         weights: Callable[[], Weights],
         rerank_within_s: float | None = None,
+        is_first: Callable[[], bool] | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """Use these; the weights are asked for with each search.
 
+        `is_first` is asked once whether what is missing for meaning is to be said here.
         A search that has taken `rerank_within_s` seconds is answered by its first ranking.
         """
         self._storage = storage
@@ -82,6 +84,7 @@ class Searcher:
         self._clock = clock
         self._indexes = IndexCache(storage)
         self._nearest = storage if isinstance(storage, NearestStorage) else None
+        self._is_first = is_first
         self._is_told = False
 
     async def search(
@@ -176,13 +179,15 @@ class Searcher:
 
     def _say_what_is_missing(self) -> None:
         """Say once that meaning is not looked at, and what to install for it."""
+        if self._is_told:
+            return
+        self._is_told = True
         missing = self._embedder.missing if isinstance(self._embedder, NoEmbedder) else None
         if self._embedder.model_id and not index_cache.has_numpy():
             missing = MissingExtra(what="Search by meaning", package="numpy", extra="memory")
-        if missing is not None and not self._is_told:
+        if missing is not None and (self._is_first is None or self._is_first()):
             effect = "Memories are found by their words, not by their meaning."
             _log.warning("memory.by_words_only", effect=effect, next_step=missing.hint)
-        self._is_told = True
 
     def _start_timer(self) -> Callable[[], bool]:
         """Return what says whether the time for a search that begins now is over."""

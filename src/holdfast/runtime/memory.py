@@ -36,6 +36,8 @@ _LATELY = 32
 _NONE_FOR_S = 30.0
 """That a shared database holds no memories is believed so long, before a turn asks again."""
 _DAY_S = 86_400.0
+_TOLD = "by-words-only.told"
+"""Stands in the state directory once it was said that memories are found by words only."""
 _USER = "local"
 """Whose memories those of the owner of a state directory are; no subject is called so."""
 
@@ -262,8 +264,22 @@ class MemoryService:
             former_embedders=self._make_former,
             note=self._note,
             redactor=self._redactor,
+            is_first=self._is_first_without_meaning,
         )
         return await manager.open()
+
+    def _is_first_without_meaning(self) -> bool:
+        """Say whether no search of this state directory has told yet that meaning is missing.
+
+        Each command is a process of its own, and must not repeat it; `doctor` goes on saying it.
+        """
+        try:
+            (self._base_dir / _TOLD).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError:
+            return True  # told too often rather than never
+        return True
 
     async def _make_embedder(self) -> MemoryEmbedder:
         """Return the embedder that the settings name; one that lacks something costs no memory."""

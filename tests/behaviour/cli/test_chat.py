@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -82,6 +83,25 @@ async def test_a_conversation_with_a_tool_and_a_cost_line(
     # Ids are for who asks for them.
     assert "ses_" not in terminal.screen
     assert "run_" not in terminal.screen
+
+
+async def test_without_colours_markdown_is_drawn_still_and_a_dumb_terminal_gets_it_as_it_is(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    for environment, is_drawn in (({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False)):
+        server.answers.append(Reply(text="# Result\n\nIt is **forty-two**, `code`.\n"))
+        words = ["-m", "holdfast", "chat", "--model", MODEL]
+        given = {**around(server, tmp_path), **environment}
+        async with Terminal(*words, home=tmp_path, environment=given) as terminal:
+            await terminal.sees(">")
+            terminal.enter("What is it?")
+            await terminal.sees("completed in")
+            await terminal.sees(">")
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
+        assert (b"\x1b[1mforty-two" in terminal.raw) == is_drawn
+        assert (b"**forty-two**" in terminal.raw) != is_drawn
+        assert not re.search(rb"\x1b\[[0-9;]*\b(3[0-8]|9[0-7])\b[0-9;]*m", terminal.raw)
 
 
 async def test_an_approval_shows_the_change_and_the_answer_counts(

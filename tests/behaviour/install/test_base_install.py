@@ -119,6 +119,8 @@ def test_memories_are_found_by_words_and_what_is_missing_is_told_once(
     ]
     told = [line for line in done.stderr.splitlines() if "memory.by_words_only" in line]
     assert len(told) == 1 and "holdfast[memory]" in told[0]
+    again = run(packages, tmp_path, "-c", code)
+    assert again.returncode == 0 and "by_words_only" not in again.stderr
 
 
 def test_command_line_works_and_doctor_names_the_extra_once(packages: Path, tmp_path: Path) -> None:
@@ -131,6 +133,9 @@ def test_command_line_works_and_doctor_names_the_extra_once(packages: Path, tmp_
     assert added.returncode == 0, added.stderr
     found = run(packages, tmp_path, "-m", "holdfast", "memory", "search", "which gate")
     assert "The gate is green" in found.stdout, found.stderr
+    assert "holdfast[memory]" in found.stderr
+    found = run(packages, tmp_path, "-m", "holdfast", "memory", "search", "which gate")
+    assert "The gate is green" in found.stdout and "by_words_only" not in found.stderr
     done = run(packages, tmp_path, "-m", "holdfast", "run", "What is 15 times 23?")
     assert done.returncode == 0, done.stderr
 
