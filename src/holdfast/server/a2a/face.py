@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agents import AgentRecord
 from holdfast.canonical import JsonObject
-from holdfast.errors import HoldfastError, NotFound, RequestInvalid
+from holdfast.errors import HoldfastError, NotFound, NotPermitted, RequestInvalid
 from holdfast.operations import Caller, agents, runs
 from holdfast.runtime import Runtime
 from holdfast.server.a2a.asked import read_count, read_id, read_message
@@ -160,6 +160,8 @@ async def _list(asked: Asked) -> JsonObject:
 async def _cancel(asked: Asked) -> JsonObject:
     runtime, caller = asked.runtime, asked.caller
     run = await find_run(runtime, caller, read_id(asked.params, "id"), asked.agent)
+    if not caller.may("runs:write", run.agent):
+        raise NotPermitted(subject=caller.subject, scope="runs:write")
     if run.has_ended:
         raise A2aRefused("TASK_NOT_CANCELABLE", f"the task is over: {run.status}", "id")
     await runs.cancel.perform(runtime, caller, run.id, reason="the A2A client cancelled it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, NotPermitted
 from holdfast.ids import make_id
 from holdfast.operations import Caller, agents, approvals, runs, sessions
 from holdfast.runs import StreamItem
@@ -34,6 +34,8 @@ async def begin_task(
     else:
         if agent and await agents.get.perform(runtime, caller, agent) is None:
             raise NotFound(kind="agent", value=agent)
+        if not caller.may("runs:write", agent):
+            raise NotPermitted(subject=caller.subject, scope="runs:write")
         run_id, content = make_id("run"), message.content
         session_id = await _open_context(runtime, caller, message)
     # What asks waits for a person of this server, whoever the peer is.
