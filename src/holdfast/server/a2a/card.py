@@ -36,7 +36,7 @@ _ALGORITHM: Final = "ES256"
 _KEPT_S: Final = 300
 _MODES: Final = ["text/plain", "application/json"]
 _SCOPES: Final = ["agents:read", "runs:read", "runs:write", "sessions:read", "sessions:write"]
-"""What a key needs; and nothing in a card is empty, as implementations differ in what that means."""
+"""What a key needs. Nothing in a card is empty: implementations differ in what that means."""
 _FILES: Final = ["image/png", "image/jpeg", "application/pdf", "application/octet-stream"]
 
 
