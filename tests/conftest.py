@@ -115,6 +115,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session", autouse=os.environ.get("TEST_STORE") == "postgres")
 def _keep_records_in_postgres(request: pytest.FixtureRequest) -> None:
     """Run any test on Postgres that names no store: `TEST_STORE=postgres`."""
+    from postgres_memories import keep_memories_in_postgres  # noqa: PLC0415 - only where used
     from postgres_server import use_by_default  # noqa: PLC0415 - only where it is used
 
     use_by_default(request.getfixturevalue("postgres"))
+    keep_memories_in_postgres(request.getfixturevalue("postgres"))

@@ -134,6 +134,7 @@ MODULES = {
     "mcp-types": "mcp_types",
     "opentelemetry-proto": "opentelemetry",
     "prompt-toolkit": "prompt_toolkit",
+    "agent-client-protocol": "acp",
     "pyyaml": "yaml",
     "genai-prices": "genai_prices",
     "typing-extensions": "typing_extensions",

@@ -8,7 +8,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from holdfast import Agent, AsyncClient
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, StorageError
 from holdfast.settings import load_settings
 from holdfast.testing import ScriptedModel
 
@@ -17,7 +17,6 @@ async def test_machines_that_share_a_database_share_state_memories_and_artifacts
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     async with AsyncClient(tmp_path / "here", settings=settings) as here:
         session = await here.sessions.create("Trip")
@@ -39,21 +38,35 @@ async def test_a_migration_sets_up_what_records_memories_and_artifacts_need(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     async with AsyncClient(tmp_path, settings=settings) as client:
-        before = (await client.storage.status()).pending
-        assert {"memories 0001_initial", "artifacts 0001_initial"} <= set(before)
+        assert (await client.storage.status()).pending == ()
         applied = (await client.storage.migrate()).applied
         assert {"memories 0001_initial", "artifacts 0001_initial"} <= set(applied)
-        assert (await client.storage.status()).pending == ()
+        assert (await client.storage.migrate()).applied == ()
+
+
+async def test_a_server_without_pgvector_keeps_all_but_memories_and_says_so(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name = postgres.make_database()
+    postgres.execute("DROP EXTENSION vector", name)
+    settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
+    async with AsyncClient(tmp_path, settings=settings) as client:
+        done = await client.storage.migrate()
+        assert "artifacts 0001_initial" in done.applied
+        (pending,) = done.pending
+        assert pending.startswith("memories") and 'extension "vector"' in pending
+        session = await client.sessions.create("Trip")
+        await client.execute_agent(Agent("a", model=ScriptedModel("fine")), session.id, "Hello")
+        with pytest.raises(StorageError):
+            await client.memory.store(session.id, "a fact")
 
 
 async def test_an_agent_on_another_machine_recalls_and_a_deleted_session_is_forgotten(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE EXTENSION vector", name)
     settings = load_settings(overrides={"storage.url": postgres.url(name)}).settings
     fact = "The flight to Oslo leaves at 07:40"
     model = ScriptedModel("Before eight.", "Before eight.")

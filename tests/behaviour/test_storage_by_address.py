@@ -46,7 +46,7 @@ async def test_another_directory_keeps_journal_and_memories_and_is_hidden(tmp_pa
 async def test_two_clients_share_a_database_and_what_is_in_it(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    """Sessions, state, artifacts, audit: one sees what the other does, as on one machine."""
+    """Sessions, state, memories, files, audit: one sees what the other does, as on one machine."""
     settings = at(postgres.url(postgres.make_database()))
     place = settings.artifacts.model_copy(update={"url": f"file://{tmp_path / 'files'}"})
     settings = settings.model_copy(update={"artifacts": place})
@@ -59,8 +59,8 @@ async def test_two_clients_share_a_database_and_what_is_in_it(
         saved = await two.artifacts.save("a.txt", b"content", session_id=result.session_id)
         assert await one.artifacts.load(saved.id) == b"content"
         assert (await one.storage.status()).pending == ()
-        with pytest.raises(UsageError):
-            await one.memory.store(result.session_id, "The meeting is on Friday.")
+        await one.memory.store(result.session_id, "The meeting is on Friday.")
+        assert len(await two.memory.search(result.session_id, "meeting")) == 1
         await two.sessions.delete(result.session_id)
         assert list((await one.sessions.list()).items) == []
         assert await (await two.storage.journal()).store.examine() == []

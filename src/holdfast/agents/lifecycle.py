@@ -217,7 +217,7 @@ class AgentLifecycle:
         """Open what is not open yet; one that fails leaves the agent in `error`."""
         for name, make in list(self._resources.items())[self._count :]:
             try:
-                guarded = _Guarded(name, make(), self._released)
+                guarded = _Guarded(name, make(), self._note_released)
                 await self._opened.enter_async_context(guarded)
             except BaseException:
                 await self.go("error", where)
@@ -225,7 +225,7 @@ class AgentLifecycle:
             self._count += 1
             await self._hooks.notify(AgentResourceAcquired(agent=self.name, resource=name))
 
-    async def _released(self, resource: str, error: str) -> None:
+    async def _note_released(self, resource: str, error: str) -> None:
         await self._hooks.notify(
             AgentResourceReleased(agent=self.name, resource=resource, error=error)
         )

@@ -75,7 +75,7 @@ class CatalogueReader(msgspec.Struct, frozen=True, eq=False):
         )
         return [(keyed.session_id, keyed.row) for keyed in found]
 
-    async def newest(self, session_id: str, lineage: str) -> ArtifactRow | None:
+    async def find_newest(self, session_id: str, lineage: str) -> ArtifactRow | None:
         """Return the newest version of a file, a deleted one too, `None` if there is none."""
         found = await self._list_lineage(session_id, lineage, (), limit=1)
         return found[0] if found else None

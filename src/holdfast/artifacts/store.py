@@ -177,7 +177,7 @@ class ArtifactStore:
             # What takes long (a copy inside a bucket) happens before others have to wait.
             await upload.publish(key)
             async with self.services.locks.alone():
-                before = await self.catalogue.newest(
+                before = await self.catalogue.find_newest(
                     session_id, make_lineage(scope, scope_id, name)
                 )
                 if before is not None and before.is_live and before.digest == sealer.digest:
@@ -441,10 +441,10 @@ class ArtifactStore:
         from holdfast.artifacts.upkeep import collect_deleted  # noqa: PLC0415 - needs this class
 
         session_id, row = await self.find(artifact_id, "write", "delete")
-        await self.append(session_id, self.deletion(row, reason))
+        await self.append(session_id, self.make_deletion(row, reason))
         await collect_deleted(self, session_id, row.artifact.id)
 
-    def deletion(self, row: ArtifactRow, reason: str) -> ArtifactDeleted:
+    def make_deletion(self, row: ArtifactRow, reason: str) -> ArtifactDeleted:
         """Return the fact that a version is deleted."""
         artifact = row.artifact
         return ArtifactDeleted(

@@ -122,7 +122,7 @@ async def forget_missing(store: ArtifactStore, session_id: str) -> int:
     for keyed in await services.journal.rows(of_session):
         key = make_blob_key(store.actor.tenant, keyed.row.digest)
         if keyed.row.is_live and await services.blobs.size(key) is None:
-            fact = store.deletion(keyed.row, "its content was not brought along")
+            fact = store.make_deletion(keyed.row, "its content was not brought along")
             [event] = await services.journal.append(session_id, [fact])
             row = msgspec.structs.replace(keyed.row, deleted_seq=event.session_seq)
             await _redact(store, KeyedRow(session_id, keyed.key, row))
@@ -222,7 +222,7 @@ async def expire(store: ArtifactStore) -> int:
     unique = {(keyed.session_id, keyed.key): keyed for keyed in doomed}
     for keyed in unique.values():
         with contextlib.suppress(NotFound):
-            fact = store.deletion(keyed.row, "retention")
+            fact = store.make_deletion(keyed.row, "retention")
             await services.journal.append(keyed.session_id, [fact])
     return len(unique)
 

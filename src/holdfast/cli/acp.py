@@ -28,7 +28,7 @@ def command(invocation: Invocation, target: str | None, agent: str) -> None:
     from holdfast.server import load_agents  # noqa: PLC0415 - an optional extra
 
     try:
-        from holdfast.server.acp import serve_acp  # noqa: PLC0415 - an optional extra
+        from holdfast.server import serve_acp  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as error:
         if error.name != "acp":
             raise

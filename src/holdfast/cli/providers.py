@@ -17,11 +17,11 @@ from holdfast.providers import (
     ProviderConfig,
     ProviderRegistry,
     ToolModeProbe,
+    list_presets,
     make_config,
     make_registry,
     probe_tool_mode,
 )
-from holdfast.providers.presets import list_presets
 
 _T = TypeVar("_T")
 _APIS = ("auto", "chat", "responses", "anthropic")

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,25 +89,26 @@ def _make_loop() -> Any:  # noqa: ANN401 - uvloop is optional
 def _supervise(directory: Path) -> int:
     """Run the same command in a process of its own, again after each change of a file."""
     words = [word for word in sys.argv[1:] if word != "--reload"]
-    # Told to stop, it stops the server too, whichever way it is told.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        while True:
-            seen = _read_stamps(directory)
-            child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
-            while child.poll() is None and _read_stamps(directory) == seen:
-                time.sleep(_LOOK_S)
-            if child.poll() is not None:
-                # It has failed: the next change may be the cure.
-                say("Waiting for a change.", err=True)
-                while _read_stamps(directory) == seen:
-                    time.sleep(_LOOK_S)
-            else:
-                say("A file has changed; starting again.", err=True)
-                _end(child)
-    except KeyboardInterrupt:
-        return _end(child) if child is not None else 0
+    stop = threading.Event()
+    # Noted, not raised: a server that is just being begun would be left without its supervisor.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    while True:
+        seen = _read_stamps(directory)
+        child = subprocess.Popen([sys.executable, "-m", "holdfast", *words])
+        while child.poll() is None and _read_stamps(directory) == seen and not stop.is_set():
+            stop.wait(_LOOK_S)
+        if child.poll() is not None and not stop.is_set():
+            # It has failed: the next change may be the cure.
+            say("Waiting for a change.", err=True)
+            while _read_stamps(directory) == seen and not stop.is_set():
+                stop.wait(_LOOK_S)
+        if stop.is_set():
+            # Told to stop, it stops the server too, whichever way it was told.
+            return _end(child)
+        if child.poll() is None:
+            say("A file has changed; starting again.", err=True)
+            _end(child)
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:

@@ -120,7 +120,7 @@ class RemoteChannel:
         if asked.method == "POST" and "run_id" not in asked.given:
             asked.headers["Idempotency-Key"] = make_random_token()
         try:
-            return await self.patiently(once)
+            return await self.wait_and_repeat(once)
         except HoldfastError as error:
             if ROUTES[operation.name].missing and error.code == "usage.not_found":
                 return None
@@ -166,7 +166,7 @@ class RemoteChannel:
         ) as response:
             yield response
 
-    async def patiently(self, once: Callable[[], Awaitable[T]]) -> T:
+    async def wait_and_repeat(self, once: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the server cannot be reached, is about to stop, or still at it.
 
         Raises:
@@ -256,7 +256,7 @@ class _Follower:
                 raise read_problem(response.status, await response.read())
             return response
 
-        return await self._channel.patiently(once)
+        return await self._channel.wait_and_repeat(once)
 
     async def close(self) -> None:
         """Cancel the run that was started here, if its reader leaves before the end."""

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     )
     from holdfast.journal.stores._postgres_place import PostgresPlace as PostgresPlace
     from holdfast.journal.stores._postgres_schema import SchemaBook as SchemaBook
+    from holdfast.journal.stores._sqlite_place import SqlitePlace as SqlitePlace
     from holdfast.journal.stores.memory import MemoryStore as MemoryStore
     from holdfast.journal.stores.registry import AddressRegistry as AddressRegistry
     from holdfast.journal.stores.registry import RoleKind as RoleKind
@@ -100,6 +101,7 @@ else:
             "stores._postgres_connections": "parse_postgres_target",
             "stores._postgres_place": "PostgresPlace",
             "stores._postgres_schema": "SchemaBook",
+            "stores._sqlite_place": "SqlitePlace",
             "stores.memory": "MemoryStore",
             "stores.registry": "AddressRegistry SchemaStatus StoreKind StoreOptions list_schemes open_chains "
             "resolve_directory open_store list_store_places migrate_store RoleKind find_tenant_url "

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.memory.entry import Provenance as Provenance
     from holdfast.memory.entry import Scope as Scope
     from holdfast.memory.entry import ScoreParts as ScoreParts
+    from holdfast.memory.events import MemoryRecalled as MemoryRecalled
     from holdfast.memory.former import READY as READY
     from holdfast.memory.manager import Identity as Identity
     from holdfast.memory.manager import MemoryManager as MemoryManager
@@ -43,13 +44,27 @@ if TYPE_CHECKING:
     from holdfast.memory.space import VectorSpace as VectorSpace
     from holdfast.memory.static_vectors import StaticEmbedder as StaticEmbedder
     from holdfast.memory.static_vectors import make_default_embedder as make_default_embedder
+    from holdfast.memory.storage import Choose as Choose
+    from holdfast.memory.storage import IndexRow as IndexRow
+    from holdfast.memory.storage import LexicalHit as LexicalHit
+    from holdfast.memory.storage import MemoryDraft as MemoryDraft
     from holdfast.memory.storage import MemoryFilter as MemoryFilter
+    from holdfast.memory.storage import MemoryPassage as MemoryPassage
+    from holdfast.memory.storage import MemoryPlace as MemoryPlace
     from holdfast.memory.storage import MemoryStats as MemoryStats
     from holdfast.memory.storage import MemoryStorage as MemoryStorage
+    from holdfast.memory.storage import NearestQuery as NearestQuery
+    from holdfast.memory.storage import NearestStorage as NearestStorage
+    from holdfast.memory.storage import Purge as Purge
+    from holdfast.memory.storage import SearchLookup as SearchLookup
+    from holdfast.memory.storage import Unembedded as Unembedded
+    from holdfast.memory.storage import WordCounts as WordCounts
     from holdfast.memory.stores import InMemoryStorage as InMemoryStorage
     from holdfast.memory.stores import SqliteMemoryStorage as SqliteMemoryStorage
     from holdfast.memory.stores.registry import MemoryStoreKind as MemoryStoreKind
+    from holdfast.memory.stores.registry import erase_memories as erase_memories
     from holdfast.memory.stores.registry import find_memory_place as find_memory_place
+    from holdfast.memory.stores.registry import grant_memory_role as grant_memory_role
     from holdfast.memory.stores.registry import holds_memories as holds_memories
     from holdfast.memory.stores.registry import migrate_memory_storage as migrate_memory_storage
     from holdfast.memory.stores.registry import open_memory_storage as open_memory_storage
@@ -59,6 +74,7 @@ if TYPE_CHECKING:
     from holdfast.memory.tools import make_memory_tools as make_memory_tools
     from holdfast.memory.transfer import export_memories as export_memories
     from holdfast.memory.transfer import import_memories as import_memories
+    from holdfast.memory.words import query_words as query_words
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -67,17 +83,22 @@ else:
             "former": "READY",
             "choice": "reopen_local_embedder make_local_embedder reopen_embedder reopen_remote_embedder",
             "embedder": "EmbeddedText MemoryEmbedder NoEmbedder TokenEmbedder UnreadyEmbedder",
+            "events": "MemoryRecalled",
             "entry": "MemoryEntry MemoryOptions MemorySummary Provenance SCOPES Scope ScoreParts",
             "manager": "Identity MemoryManager MemoryRules Recollection",
             "minilm": "MiniLmEmbedder",
             "remote_vectors": "RemoteEmbedder",
             "space": "VectorSpace",
             "static_vectors": "StaticEmbedder make_default_embedder",
-            "storage": "MemoryFilter MemoryStats MemoryStorage",
+            "storage": "Choose IndexRow LexicalHit MemoryDraft MemoryFilter MemoryPassage MemoryPlace "
+            "MemoryStats MemoryStorage NearestQuery NearestStorage Purge SearchLookup Unembedded "
+            "WordCounts",
             "stores": "InMemoryStorage SqliteMemoryStorage",
-            "stores.registry": "MemoryStoreKind find_memory_place holds_memories migrate_memory_storage open_memory_storage",
+            "stores.registry": "MemoryStoreKind erase_memories find_memory_place grant_memory_role holds_memories "
+            "migrate_memory_storage open_memory_storage",
             "summarizer": "ExtractiveSummarizer MemorySummarizer ModelSummarizer",
             "tools": "make_memory_tools",
             "transfer": "export_memories import_memories",
+            "words": "query_words",
         },
     )

@@ -93,7 +93,7 @@ class _GraphBuilder:
         places = self._weights["embeddings.position_embeddings.weight"]
         places = places + self._weights["embeddings.token_type_embeddings.weight"][0]
         count = graph.apply("Slice", graph.apply("Shape", "ids"), *map(self._encode_ints, (1, 2)))
-        some = graph.apply("Slice", graph.constant(places), self._encode_ints(0), count)
+        some = graph.apply("Slice", graph.add_constant(places), self._encode_ints(0), count)
         return self._normalize("embeddings.LayerNorm", graph.apply("Add", words, some))
 
     def _add_layer(self, prefix: str, hidden: str, far: str) -> str:
@@ -111,7 +111,7 @@ class _GraphBuilder:
         graph, shape = self._graph, self._shape
         parts = [prefix + f"attention.self.{part}" for part in ("query", "key", "value")]
         joined = self._compute_product(hidden, *parts)
-        split = graph.node("Split", joined, outputs=3, axis=2, num_outputs=3)
+        split = graph.add_node("Split", joined, outputs=3, axis=2, num_outputs=3)
         heads = self._encode_ints(0, 0, shape.heads, shape.size // shape.heads)
         query, key, value = (graph.apply("Reshape", part, heads) for part in split)
         query = graph.apply("Transpose", query, perm=(0, 2, 1, 3))
@@ -131,12 +131,12 @@ class _GraphBuilder:
         # 7 bits: on older processors sums of two products of 8 bits would overflow 16.
         steps = np.maximum(np.abs(matrix).max(axis=0), 1e-12) / 63.0
         whole = np.rint(matrix / steps).astype(np.int8)
-        small, scale, zero = graph.node("DynamicQuantizeLinear", hidden, outputs=3)
-        zeros = graph.constant(np.zeros(len(steps), np.int8))
-        product = graph.apply("MatMulInteger", small, graph.constant(whole), zero, zeros)
+        small, scale, zero = graph.add_node("DynamicQuantizeLinear", hidden, outputs=3)
+        zeros = graph.add_constant(np.zeros(len(steps), np.int8))
+        product = graph.apply("MatMulInteger", small, graph.add_constant(whole), zero, zeros)
         product = graph.apply("Cast", product, to=1)
-        scales = graph.apply("Mul", scale, graph.constant(steps.astype(np.float32)))
-        return graph.apply("Add", graph.apply("Mul", product, scales), graph.constant(bias))
+        scales = graph.apply("Mul", scale, graph.add_constant(steps.astype(np.float32)))
+        return graph.apply("Add", graph.apply("Mul", product, scales), graph.add_constant(bias))
 
     def _normalize(self, name: str, hidden: str) -> str:
         weight, bias = self._encode_weight(name + ".weight"), self._encode_weight(name + ".bias")
@@ -144,13 +144,13 @@ class _GraphBuilder:
         return self._graph.apply("LayerNormalization", hidden, weight, bias, epsilon=epsilon)
 
     def _encode_weight(self, name: str) -> str:
-        return self._graph.constant(self._weights[name])
+        return self._graph.add_constant(self._weights[name])
 
     def _read_number(self, value: float) -> str:
-        return self._graph.constant(np.array(value, np.float32))
+        return self._graph.add_constant(np.array(value, np.float32))
 
     def _encode_ints(self, *values: int) -> str:
-        return self._graph.constant(np.array(values, np.int64))
+        return self._graph.add_constant(np.array(values, np.int64))
 
 
 __all__ = ["Shape", "build_bert_model", "list_tensor_names"]

@@ -119,7 +119,7 @@ class FormerEmbedders:
         """Whether an older embedder is held."""
         return bool(self._made)
 
-    async def left(self) -> list[Former]:
+    async def list_left(self) -> list[Former]:
         """Return those whose vectors are left and that can be asked; drop all others."""
         if not self._current:
             return []  # no embedder is wanted, so nothing will ever be replaced
@@ -133,9 +133,9 @@ class FormerEmbedders:
                 await self._make(space)
         return list(self._made.values())
 
-    async def states(self) -> dict[str, str]:
+    async def list_states(self) -> dict[str, str]:
         """Return how the older embedders are, by model: `ready`, or why they are not asked."""
-        found = {one.space.model_id: one.state for one in await self.left()}
+        found = {one.space.model_id: one.state for one in await self.list_left()}
         known = await self._storage.list_spaces()
         unknown = {one.model_id: why for one, why in self._unknown.items() if one in known}
         return {**unknown, **found}

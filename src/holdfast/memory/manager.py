@@ -576,7 +576,7 @@ class MemoryManager:
     async def stats(self) -> MemoryStats:
         """Count what is there, and say how the embedders of older vectors are."""
         counts = await self._storage.stats(self.identity.tenant)
-        former = await self._searcher.former.states()
+        former = await self._searcher.former.list_states()
         return msgspec.structs.replace(counts, former=former)
 
     # --- inside -----------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Graph:
         self._constants: list[tuple[bytes, memoryview]] = []
         self._count = 0
 
-    def constant(self, value: np.ndarray[Any, Any]) -> str:
+    def add_constant(self, value: np.ndarray[Any, Any]) -> str:
         """Add weights and return their name."""
         name = self._name()
         kind = _TYPES[value.dtype.name]
@@ -42,7 +42,7 @@ class Graph:
         self._constants.append((head, raw))
         return name
 
-    def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Value) -> list[str]:
+    def add_node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Value) -> list[str]:
         """Add an operation and return the names of its results."""
         names = [self._name() for _ in range(outputs)]
         data = b"".join(_render_text(1, name) for name in inputs)
@@ -56,7 +56,7 @@ class Graph:
 
     def apply(self, kind: str, *inputs: str, **attributes: Value) -> str:
         """Add an operation with one result and return its name."""
-        return self.node(kind, *inputs, outputs=1, **attributes)[0]
+        return self.add_node(kind, *inputs, outputs=1, **attributes)[0]
 
     def model(
         self, inputs: Mapping[str, tuple[str, int]], outputs: Mapping[str, tuple[str, str, int]]

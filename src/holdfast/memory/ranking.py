@@ -44,7 +44,7 @@ class Ranking:
     time: Floats
     """Up to 1 for what was said when the query says."""
 
-    def scores(self, index: VectorIndex, limit: int) -> Scores:
+    def list_scores(self, index: VectorIndex, limit: int) -> Scores:
         """Return the first ones as they are told to callers."""
         places, count = self.places[:limit], min(limit, len(self.places))
         columns = zip(*(values[:count].tolist() for values in self.parts.values()), strict=True)
@@ -131,7 +131,7 @@ def _read_table(index: VectorIndex, mask: Flags, query: Query) -> _CandidateTabl
     # Doubles hold row numbers exactly as far as any caller will ever count.
     numbers = itertools.chain.from_iterable(query.hits)
     hits = np.fromiter(numbers, np.float64, 3 * len(query.hits)).reshape(-1, 3)
-    found = index.positions(hits[:, 0].astype(np.int64))
+    found = index.find_positions(hits[:, 0].astype(np.int64))
     hits, found = hits[found >= 0], found[found >= 0]
     places = _select_candidates(index, mask, query, found)
     # One more at the end, which is where -1 leads.
@@ -158,11 +158,11 @@ def _select_candidates(index: VectorIndex, mask: Flags, query: Query, found: Int
     chosen = np.zeros(index.count + 1, np.bool_)
     chosen[found] = True
     if query.vector is not None and index.dimension:
-        chosen[index.nearest(query.vector, mask, wanted)] = True
+        chosen[index.find_nearest(query.vector, mask, wanted)] = True
     for other, vector in query.former:
         everybody = np.ones(other.count, np.bool_)
-        rows = other.column("row")[other.nearest(vector, everybody, wanted)]
-        chosen[index.positions(rows)] = True
+        rows = other.column("row")[other.find_nearest(vector, everybody, wanted)]
+        chosen[index.find_positions(rows)] = True
     if np.count_nonzero(chosen[:-1] & mask) < query.limit:
         chosen[np.flatnonzero(mask)[-query.limit :]] = True  # the newest, so that none is missing
     some = np.flatnonzero(chosen[:-1])
@@ -192,7 +192,7 @@ def _compute_cosines(table: _CandidateTable, query: Query) -> tuple[Floats, Floa
         cosine = index.compute_cosines(query.vector, table.places)
         space[has_vector] = 0
     for number, (other, vector) in enumerate(query.former, 1):
-        places = other.positions(table.column("row"))
+        places = other.find_positions(table.column("row"))
         known = (places >= 0) & ~has_vector & (space < 0)
         known &= other.column("has_vector")[places]
         cosine[known] = other.compute_cosines(vector, places[known])

@@ -123,7 +123,7 @@ class Searcher:
             for one in (cached, *(old for old, _ in seen.former)):
                 await stack.enter_async_context(one.lock)
             found = await self._storage.select(places, words, where, ranker.choose, now=now)
-        return ranker.scored(found)
+        return ranker.add_scores(found)
 
     async def _search_large(
         self,
@@ -168,7 +168,7 @@ class Searcher:
         packed = b"" if vector is None else vector.astype("<f2").tobytes()
         near = NearestQuery(model=own.model_id, vector=packed, limit=max(_NEAREST, 4 * limit))
         found = await storage.select_nearest(places, words, where, near, choose, now=now)
-        return ranker.scored(found)
+        return ranker.add_scores(found)
 
     def clear_indexes(self) -> None:
         """Drop what is kept in memory."""
@@ -212,7 +212,7 @@ class Searcher:
             vector, tokens = await self._embed(text)
             return _Seen(vector, tokens, (), (own,))
         holding: list[tuple[Former, CachedIndex]] = []
-        for one in await self.former.left():
+        for one in await self.former.list_left():
             old = await self._indexes.get(places, one.space.model_id, one.embedder.dimension)
             async with old.lock:
                 if old.index.has_vectors:
@@ -283,10 +283,10 @@ class _Ranker:
 
             found = _rank(self._index, passing, self._where, query, self._weights)
             found = rerank(self._index, found, self._again, rules, lookup)
-            self._scores = found.scores(self._index, wanted)
+            self._scores = found.list_scores(self._index, wanted)
         return self._scores.rows
 
-    def scored(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:
+    def add_scores(self, found: dict[int, MemoryEntry]) -> list[MemoryEntry]:
         """Return what the storage found, best first, with scores."""
         if self._scores is None:
             return []
@@ -320,7 +320,7 @@ def _rank(
         mask &= (index.column("valid_from") <= at) & (index.column("valid_to") > at)
     if rows is not None:
         allowed = np.zeros(index.count, np.bool_)
-        places = index.positions(np.asarray(rows, np.int64))
+        places = index.find_positions(np.asarray(rows, np.int64))
         allowed[places[places >= 0]] = True
         mask &= allowed
     return ranking.rank(index, mask, query, weights)

@@ -68,7 +68,7 @@ class VectorIndex:
         fresh = sorted(row for row in latest if row > last)
         touched = [self._find_slot(row) for row in sorted(latest.keys() - fresh)]
         for row in latest.keys() - fresh:
-            self._put(self.positions(np.array([row]))[0], [latest[row]])
+            self._put(self.find_positions(np.array([row]))[0], [latest[row]])
         if fresh:
             touched += range(self.count, self.count + len(fresh))
             self._make_room(len(fresh))
@@ -131,7 +131,7 @@ class VectorIndex:
         exact: Floats = np.einsum("ij,j->i", some, vector)
         return exact.take(places) if is_most else exact
 
-    def nearest(self, vector: Floats, mask: Flags, wanted: int) -> Ints:
+    def find_nearest(self, vector: Floats, mask: Flags, wanted: int) -> Ints:
         """Return the places of the allowed memories that are nearest by their signs.
 
         At least as many as wanted, if there are; all that are equally near, but not more
@@ -150,7 +150,7 @@ class VectorIndex:
         chosen = allowed[some <= limit]
         return chosen[-2 * wanted :]
 
-    def positions(self, rows: Ints) -> Ints:
+    def find_positions(self, rows: Ints) -> Ints:
         """Return where rows stand; -1 for those that are not here."""
         if not self.count:
             return np.full(len(rows), -1, np.int64)
@@ -193,8 +193,8 @@ class VectorIndex:
         values: dict[str, Sequence[object]] = {
             "row": [one.row for one in changes],
             "previous_row": [-1 if one.previous is None else one.previous for one in changes],
-            "session": [self._format_code(self.sessions, one.session_id) for one in changes],
-            "speaker": [self._format_code(self.speakers, one.speaker) for one in changes],
+            "session": [self._give_number(self.sessions, one.session_id) for one in changes],
+            "speaker": [self._give_number(self.speakers, one.speaker) for one in changes],
             "created": [one.created for one in changes],
             "valid_from": [one.valid_from for one in changes],
             "valid_to": [np.inf if one.valid_to is None else one.valid_to for one in changes],
@@ -222,9 +222,11 @@ class VectorIndex:
         is_shifted, self._is_shifted = self._is_shifted, False
         if is_shifted:
             touched = np.arange(self.count)
-        self._columns["previous"][touched] = self.positions(self.column("previous_row")[touched])
+        self._columns["previous"][touched] = self.find_positions(
+            self.column("previous_row")[touched]
+        )
         after = np.flatnonzero(np.isin(self.column("previous_row"), self.column("row")[touched]))
-        self._columns["previous"][after] = self.positions(self.column("previous_row")[after])
+        self._columns["previous"][after] = self.find_positions(self.column("previous_row")[after])
         places = np.union1d(touched, after)
         places = places[self.previous[places] >= 0]
         if is_shifted:
@@ -236,7 +238,7 @@ class VectorIndex:
             self._columns["likeness"][some] = pairs.sum(axis=1)
 
     @staticmethod
-    def _format_code(known: dict[str, int], name: str) -> int:
+    def _give_number(known: dict[str, int], name: str) -> int:
         return known.setdefault(name, len(known))
 
 

@@ -11,7 +11,7 @@ from holdfast.agents import (
     Resource,
 )
 from holdfast.operations.caller import Caller
-from holdfast.operations.concerns import of_name
+from holdfast.operations.concerns import find_named_agents
 from holdfast.operations.operation import local, operation
 from holdfast.policy import RuledTool, find_idle_rules, name_matches
 from holdfast.runtime import Runtime
@@ -24,7 +24,7 @@ async def register(runtime: Runtime, /, agent: Agent) -> None:
     runtime.toolbox.forget_agents()
 
 
-@operation("agents:read", agents=of_name)
+@operation("agents:read", agents=find_named_agents)
 async def get(runtime: Runtime, caller: Caller, /, name: str) -> AgentRecord | None:
     """Return an agent by name as data, `None` if there is none; what is code in it stays there."""
     found = await runtime.agents.get_agent(name)
@@ -52,14 +52,14 @@ async def list_definitions(runtime: Runtime, /, *, include_hidden: bool = False)
     return await runtime.agents.list_agents(include_hidden=include_hidden)
 
 
-@operation("agents:write", agents=of_name)
+@operation("agents:write", agents=find_named_agents)
 async def remove(runtime: Runtime, caller: Caller, /, name: str) -> bool:
     """Forget an agent; returns whether there was one."""
     runtime.toolbox.forget_agents()
     return await runtime.agents.remove_agent(name)
 
 
-@operation("agents:read", agents=of_name)
+@operation("agents:read", agents=find_named_agents)
 async def check(runtime: Runtime, caller: Caller, /, name: str = "") -> list[AgentWarning]:
     """Return what has no effect in the rules of an agent, or without a name of all added ones.
 
@@ -130,7 +130,7 @@ async def add_resource(runtime: Runtime, /, agent: str, name: str, make: Resourc
     runtime.hooks.lives.add_resource(agent, name, make)
 
 
-@operation("agents:read", agents=of_name, opens=False)
+@operation("agents:read", agents=find_named_agents, opens=False)
 async def state(runtime: Runtime, caller: Caller, /, agent: str) -> AgentState:
     """Return the state of an agent in this process."""
     return runtime.hooks.lives.find_state(agent)

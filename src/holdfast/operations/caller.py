@@ -27,10 +27,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, scope: str, agent: str = "") -> bool:
         """Say whether a scope was given to this caller, for every agent or for this one."""
-        allowed = self.agents_for(scope)
+        allowed = self.find_allowed_agents(scope)
         return allowed is None or (bool(agent) and agent.casefold() in allowed)
 
-    def agents_for(self, scope: str) -> frozenset[str] | None:
+    def find_allowed_agents(self, scope: str) -> frozenset[str] | None:
         """Return the agents to which a scope is limited: `None` for all, none if not given."""
         kind = scope.split(":", 1)[0]
         given = self.scopes
@@ -46,7 +46,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             NotPermitted: it was not; nothing was done.
         """
-        if self.agents_for(scope) is not None:
+        if self.find_allowed_agents(scope) is not None:
             raise NotPermitted(subject=self.subject, scope=scope)
 
     def may_see(self, subject: str) -> bool:

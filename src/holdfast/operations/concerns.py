@@ -14,18 +14,18 @@ AgentsOf: TypeAlias = Callable[[Runtime, Mapping[str, Any]], Awaitable[set[str]]
 """Takes the runtime and the arguments of a request; no agents means: none that is known."""
 
 
-async def of_name(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+async def find_named_agents(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
     """Return the agent that the request names."""
     return {str(arguments.get("name") or arguments.get("agent") or "")} - {""}
 
 
-async def of_run(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+async def find_agents_of_run(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
     """Return the agent of the run that the request names."""
     run = await runtime.turns.find(str(arguments["run_id"]))
     return set() if run is None else {run.agent or runtime.settings.default_agent}
 
 
-async def of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
+async def find_agents_of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]:
     """Return the agent that is to work, and that of the run which the same id already has.
 
     A message that could be handed to another run of the session, or end it, concerns an agent
@@ -38,8 +38,8 @@ async def of_request(runtime: Runtime, arguments: Mapping[str, Any]) -> set[str]
         return set()
     if not name and session_id:
         name = (await runtime.sessions.get_session(session_id)).agent
-    known = await of_run(runtime, arguments) if arguments.get("run_id") else set()
+    known = await find_agents_of_run(runtime, arguments) if arguments.get("run_id") else set()
     return {name or runtime.settings.default_agent, *known}
 
 
-__all__ = ["AgentsOf", "of_name", "of_request", "of_run"]
+__all__ = ["AgentsOf", "find_named_agents", "find_agents_of_request", "find_agents_of_run"]

@@ -105,7 +105,7 @@ async def summarize(
     or when it fails, sentences are picked, and the summary says so.
     """
     session_id, manager = await runtime.memory.read_of_session(session_id)
-    summarizer = await runtime.memory.summarizer(model)
+    summarizer = await runtime.memory.make_summarizer(model)
     if summarizer is not None:
         manager = manager.act_for(manager.identity, summarizer)
     return await manager.summarize_memories(session_id, since)

@@ -143,7 +143,7 @@ class _Asked(Generic[P]):
             NotPermitted: it lacks the scope, or has it for other agents; nothing was done.
             NotFound: it names what belongs to another subject, or is not there.
         """
-        allowed = caller.agents_for(self.scope)
+        allowed = caller.find_allowed_agents(self.scope)
         if allowed is not None and (not allowed or self.rights.agents is None):
             raise NotPermitted(subject=caller.subject, scope=self.scope)
         given = self.signature.bind(*args, **kwargs)

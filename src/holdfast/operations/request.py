@@ -30,7 +30,7 @@ def make_request_type(name: str, function: Callable[..., object]) -> type[msgspe
     """
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter, hint in _list_parameters(function):
-        kind = _without_local(hint)
+        kind = _strip_local(hint)
         if kind is None:
             continue
         if parameter.default is parameter.empty:
@@ -113,13 +113,13 @@ def _list_classes(hint: Any) -> list[type]:
     return [kind] if isinstance(kind, type) and not is_vague else []
 
 
-def _without_local(hint: Any) -> Any:
+def _strip_local(hint: Any) -> Any:
     """Return a type without what is marked; `None` if nothing is left."""
     if _list_local_parts(hint) and not _is_union(hint):
         return None
     if not _is_union(hint):
         return hint
-    kept = [one for one in map(_without_local, typing.get_args(hint)) if one is not None]
+    kept = [one for one in map(_strip_local, typing.get_args(hint)) if one is not None]
     if all(one is type(None) for one in kept):
         return None
     return functools.reduce(lambda a, b: a | b, kept)

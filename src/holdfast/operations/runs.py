@@ -21,7 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.journal import Condition, Event, RowQuery
 from holdfast.messages import FilePart, Message, TextPart
 from holdfast.operations.caller import ALL_OWNERS, OWNER, Caller
-from holdfast.operations.concerns import of_request, of_run
+from holdfast.operations.concerns import find_agents_of_request, find_agents_of_run
 from holdfast.operations.local_values import Local, LocalAgent, LocalDeps, LocalModel
 from holdfast.operations.operation import local, operation, stream_operation
 from holdfast.orchestration import AGENT_PREFIX, LOOP_AGENT
@@ -76,7 +76,7 @@ def _read_content(
     return text, tuple(content)
 
 
-@operation("runs:write", agents=of_request)
+@operation("runs:write", agents=find_agents_of_request)
 async def execute(
     runtime: Runtime,
     caller: Caller,
@@ -155,7 +155,7 @@ async def execute(
     )
 
 
-@stream_operation("runs:write", agents=of_request)
+@stream_operation("runs:write", agents=find_agents_of_request)
 async def stream(
     runtime: Runtime,
     caller: Caller,
@@ -209,7 +209,7 @@ async def stream(
             yield item
 
 
-@operation("runs:write", agents=of_request)
+@operation("runs:write", agents=find_agents_of_request)
 async def start(
     runtime: Runtime,
     caller: Caller,
@@ -261,7 +261,7 @@ async def start(
     )
 
 
-@operation("runs:write", agents=of_request)
+@operation("runs:write", agents=find_agents_of_request)
 async def submit(
     runtime: Runtime,
     caller: Caller,
@@ -306,7 +306,7 @@ async def submit(
     )
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def wait(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Return a run when it has ended or is parked, without executing it here.
 
@@ -316,7 +316,7 @@ async def wait(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     return await runtime.runs.wait(run_id)
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def result(
     runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
 ) -> AgentResult:
@@ -334,7 +334,7 @@ async def result(
     return found.raise_if_failed() if raise_on_failure else found
 
 
-@stream_operation("runs:read", agents=of_run)
+@stream_operation("runs:read", agents=find_agents_of_run)
 async def follow(
     runtime: Runtime, caller: Caller, /, run_id: str, *, raise_on_failure: bool = True
 ) -> AsyncGenerator[StreamItem, None]:
@@ -352,7 +352,7 @@ async def follow(
             yield item
 
 
-@stream_operation("runs:read", agents=of_run)
+@stream_operation("runs:read", agents=find_agents_of_run)
 async def events(
     runtime: Runtime, caller: Caller, /, run_id: str, *, after: int = 0, waits: bool = True
 ) -> AsyncGenerator[Event, None]:
@@ -376,13 +376,13 @@ async def events(
                 return
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def get(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Return a run; raises NotFound."""
     return await runtime.turns.get(run_id)
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def request(runtime: Runtime, caller: Caller, /, run_id: str) -> KeptRequest:
     """Return what was asked for when a run was queued; raises NotFound."""
     run = await runtime.turns.get(run_id)
@@ -466,7 +466,7 @@ async def find(
     return await fetch_page(runtime.journal, query, cursor, keep=keep)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def cancel(runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = "") -> Run:
     """Ask for a run to end, and for all that it started; works from any process."""
     return await runtime.runs.cancel(run_id, reason=reason)
@@ -485,7 +485,7 @@ async def steer(runtime: Runtime, caller: Caller, /, session_id: str, message: s
     return await runtime.turns.steer(session_id, said)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def steer_run(runtime: Runtime, caller: Caller, /, run_id: str, message: str) -> Run:
     """Say something to a run; it reads it before its next step.
 
@@ -506,7 +506,7 @@ async def fork(
     return await runtime.sessions.fork_session(run.session_id, at=at, title=title)
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Return a run as soon as it waits for no answer: an approver has answered, or it has ended.
 
@@ -519,7 +519,7 @@ async def await_answer(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     return await runtime.workflows.await_answer(run_id)
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def waiting(runtime: Runtime, caller: Caller, /, run_id: str) -> list[OpenQuestion]:
     """Return what a parked run, or one that it started, waits for.
 
@@ -532,7 +532,7 @@ async def waiting(runtime: Runtime, caller: Caller, /, run_id: str) -> list[Open
     return await runtime.approvals.waiting(run_id)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def answer_calls(
     runtime: Runtime, caller: Caller, /, run_id: str, results: dict[str, ClientResult]
 ) -> Run:
@@ -547,7 +547,7 @@ async def answer_calls(
     return await runtime.approvals.answer_calls(run_id, results, by=caller.subject)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def wake(runtime: Runtime, caller: Caller, /, run_id: str) -> Run:
     """Let a parked run look again whether what it waits for is there; it rests again if not.
 
@@ -566,7 +566,7 @@ async def interrupted(runtime: Runtime, caller: Caller, /) -> list[Run]:
     return await runtime.sessions.list_interrupted_runs()
 
 
-@operation("runs:read", agents=of_run)
+@operation("runs:read", agents=find_agents_of_run)
 async def children(runtime: Runtime, caller: Caller, /, run_id: str) -> list[ChildRun]:
     """Return all runs that a run, or an orchestrator of this id, has started."""
     return await list_runs_below(runtime.journal, run_id)
@@ -586,7 +586,7 @@ async def trace(
     return await runtime.traces.send(run_id, url, has_content=has_content)
 
 
-@operation("runs:write", agents=of_run)
+@operation("runs:write", agents=find_agents_of_run)
 async def cancel_children(
     runtime: Runtime, caller: Caller, /, run_id: str, *, reason: str = ""
 ) -> int:

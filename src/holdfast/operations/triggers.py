@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from holdfast.canonical import JsonObject
+from holdfast.errors import UsageError
 from holdfast.operations.caller import Caller
 from holdfast.operations.local_values import Local, LocalEvent
 from holdfast.operations.operation import operation
 from holdfast.orchestration.triggers import Firing, FiringStatus, Trigger, TriggerRow, read_trigger
 from holdfast.runtime import Runtime
 
+_MOST_PARALLEL: Final = 1_000
 LocalTrigger = Annotated[Trigger, Local("send its fields as data")]
 
 
@@ -75,7 +77,12 @@ async def run(
 
     Several processes may do so at once: each event and each tick is taken by one of them.
     Runs that wait for a model or an MCP server go on meanwhile, as soon as it answers again.
+
+    Raises:
+        UsageError: `most_parallel` is out of range; nothing was begun.
     """
+    if not 1 <= most_parallel <= _MOST_PARALLEL:
+        raise UsageError(detail=f"most_parallel is a number from 1 to {_MOST_PARALLEL}.")
     if not once:
         runtime.recovery.follow_outages()
     await runtime.triggers.run(stop, once=once, most_parallel=most_parallel)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.providers.model import iterate_layers as iterate_layers
     from holdfast.providers.model import note_event as note_event
     from holdfast.providers.offline import OfflineModel as OfflineModel
+    from holdfast.providers.presets import list_presets as list_presets
     from holdfast.providers.prices import PriceList as PriceList
     from holdfast.providers.provider_check import ProviderCheck as ProviderCheck
     from holdfast.providers.rate_limits import RateLimitedModel as RateLimitedModel
@@ -99,6 +100,7 @@ else:
             "breaker": "BreakerModel BreakerPolicy CircuitBreaker CircuitBreakers Outcome",
             "config": "ProviderConfig ProviderInfo looks_like_secret make_config",
             "events": "EventObserver ModelFellBack ModelRetried ProviderEvent ProviderRateLimited",
+            "presets": "list_presets",
             "fallback": "FallbackModel",
             "model": (
                 "CallEvents Delta Finished Model ModelInfo ModelRequest ModelWrapper OpenedStream "

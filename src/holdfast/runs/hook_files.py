@@ -98,7 +98,7 @@ class HookFiles:
             found += own
         return found
 
-    def folders(self) -> tuple[str, ...]:
+    def list_folders(self) -> tuple[str, ...]:
         """Return the folders of programs that are there: the user's, and the project's."""
         found = [str(self.user_folder)] if self.user_folder.is_dir() else []
         folder, root = self._project()
@@ -193,7 +193,7 @@ class ConfinedScripts:
                 argv=tuple(argv),
                 given=stdin,
                 workspace="read",
-                readable=self._files.folders(),
+                readable=self._files.list_folders(),
                 timeout_s=timeout_s,
                 max_output_bytes=_ANSWER_BYTES,
             )

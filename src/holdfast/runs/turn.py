@@ -81,7 +81,7 @@ from holdfast.runs.reserving import ReservingModel
 from holdfast.runs.services import CallScope, RunCalls, RunServices
 from holdfast.runs.skill_models import SiblingLookup, find_skill_model
 from holdfast.runs.spending import Charge, Spending
-from holdfast.runs.unfinished import is_answer, make_unfinished
+from holdfast.runs.unfinished import CANCELLED, make_unfinished
 from holdfast.sessions import MessageCreated, Session, compose
 from holdfast.skills import Skill
 from holdfast.state import StateManager
@@ -209,7 +209,7 @@ class AgentTurn:
                     pending=sum(one.state == "pending" for one in self._messages.last.tool_calls),
                 )
                 self._is_limited = spending is not None
-                return await self._make_loop(session, at, spending)
+                return await self._run_loop(session, at, spending)
         except TimeoutError:
             if not self._turn.cancelled.is_set():
                 raise
@@ -248,7 +248,7 @@ class AgentTurn:
         new = tuple([one for one in made if self._tools.find(one.name) is None])
         self._tools = self._tools.layer(new, scope="agent")
 
-    async def _make_loop(
+    async def _run_loop(
         self, session: Session, at: RunPosition, spending: Spending | None
     ) -> Outcome:
         try:
@@ -266,7 +266,12 @@ class AgentTurn:
                 elif self._was_handed_over and (given := find_handed_over_answer(last)) is not None:
                     self._was_handed_over = False
                     calls = await self._add(given)
-                elif not calls and is_answer(last) and last.run_id == self._run_id:
+                elif (
+                    not calls
+                    and last.role == "assistant"
+                    and last.stop_reason != CANCELLED
+                    and last.run_id == self._run_id
+                ):
                     if self._output is None or await self._fits(last, self._output):
                         return TurnCompleted(result={"message_id": last.id})
                 elif self._steps >= self._agent.steps:
@@ -396,8 +401,10 @@ class AgentTurn:
 
         Only another one of the same provider: no skill decides to whom the conversation is sent.
         """
+        if "skill" not in self._tools or self._find_sibling is None:
+            return
         wanted = find_skill_model(calls)
-        if not wanted or wanted == self._skill_model or self._find_sibling is None:
+        if not wanted or wanted == self._skill_model:
             return
         self._skill_model = wanted
         found = await self._find_sibling(self._model.info, wanted)

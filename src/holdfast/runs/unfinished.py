@@ -35,9 +35,4 @@ def make_unfinished(info: ModelInfo, request: ModelRequest, said: str) -> Messag
     return replace(message, usage=usage)
 
 
-def is_answer(message: Message) -> bool:
-    """Say whether a message is an answer that came to its end."""
-    return message.role == "assistant" and message.stop_reason != CANCELLED
-
-
-__all__ = ["CANCELLED", "is_answer", "make_unfinished"]
+__all__ = ["CANCELLED", "make_unfinished"]

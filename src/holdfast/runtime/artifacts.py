@@ -88,6 +88,12 @@ class ArtifactService:
         settings = self._settings
         return choose_blob_url(settings.artifacts.url, beside=settings.storage.url)
 
+    async def grant_role(self, role: str) -> None:
+        """Let a role of the database use the contents, where they are in one."""
+        from holdfast.artifacts import grant_blob_role  # noqa: PLC0415 - a room of its own
+
+        await grant_blob_role(self._url, role)
+
     async def migrate_store(self, *, is_dry: bool) -> SchemaStatus | None:
         """Bring the schema of the place up to date, or say what that would change."""
         from holdfast.artifacts import migrate_blob_store  # noqa: PLC0415 - a room of its own

@@ -14,12 +14,12 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.canonical import JsonObject
 from holdfast.journal import Event, Payload
-from holdfast.mcp.events import McpInvoked
+from holdfast.mcp import McpInvoked
 from holdfast.messages import ToolPart
 from holdfast.observability import AuditEntry
 from holdfast.sessions import MessageCreated, MessagePartUpdated
-from holdfast.tools.egress.events import EgressClosed, EgressOpened, EgressRefused
-from holdfast.tools.events import NestedCallEnded, ToolStarted
+from holdfast.tools import NestedCallEnded, ToolStarted
+from holdfast.tools.egress import EgressClosed, EgressOpened, EgressRefused
 
 _NETWORK_TOOLS: Final = frozenset({"webfetch", "websearch", "codesearch"})
 _EXCHANGES: Final = frozenset({MessageCreated.kind, MessagePartUpdated.kind, NestedCallEnded.kind})

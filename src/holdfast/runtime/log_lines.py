@@ -19,7 +19,7 @@ import msgspec
 from holdfast.journal import SYSTEM_SESSION, Draft, Event, Payload
 from holdfast.messages import ToolPart
 from holdfast.observability import EVENTS_LOGGER, LogEvent, Logger, make_trace_id, read_log_fields
-from holdfast.providers.events import ModelRetried
+from holdfast.providers import ModelRetried
 from holdfast.sessions import (
     MessageCreated,
     MessagePartUpdated,
@@ -29,7 +29,7 @@ from holdfast.sessions import (
     RunResumed,
 )
 from holdfast.settings import Settings
-from holdfast.tools.events import NestedCallEnded, PermissionRefused
+from holdfast.tools import NestedCallEnded, PermissionRefused
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 LEVELS: Final[Mapping[str, int]] = {

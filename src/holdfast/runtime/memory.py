@@ -75,7 +75,7 @@ class MemoryService:
 
         return await holds_memories(self._settings.storage.url, base_dir=self._base_dir)
 
-    async def _had_any(self) -> bool:
+    async def _check_any(self) -> bool:
         """Say what `has_any` says, and believe a no from elsewhere for a while."""
         if self._manager is not None or self._file is not None:
             return await self.has_any()
@@ -109,7 +109,7 @@ class MemoryService:
             session_id = (await self._sessions.get_session(session_id)).id
         return session_id, await self.manager(session_id)
 
-    async def summarizer(self, model: str | Model) -> MemorySummarizer | None:
+    async def make_summarizer(self, model: str | Model) -> MemorySummarizer | None:
         """Return what lets a model write summaries; `None` where there is no language model."""
         from holdfast.memory import ModelSummarizer  # noqa: PLC0415 - a room of its own
 
@@ -133,7 +133,7 @@ class MemoryService:
         if self._manager is None and file is not None and not os.access(file, os.F_OK):
             return ()
         try:
-            if not await self._had_any():
+            if not await self._check_any():
                 return ()
             manager = await self.manager(session.id)
             found = await manager.relevant(
@@ -215,6 +215,12 @@ class MemoryService:
 
         url = self._settings.storage.url
         return await migrate_memory_storage(url, base_dir=self._base_dir, is_dry=is_dry)
+
+    async def grant_role(self, role: str) -> None:
+        """Let a role of the database use the memories."""
+        from holdfast.memory import grant_memory_role  # noqa: PLC0415 - a room of its own
+
+        await grant_memory_role(self._settings.storage.url, role)
 
     # --- inside -----------------------------------------------------------------------
 

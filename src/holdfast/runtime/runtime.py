@@ -19,7 +19,7 @@ import msgspec
 from holdfast.agents import AGENTS, AgentFiles, AgentRegistry
 from holdfast.artifacts import ARTIFACT_PROJECTIONS
 from holdfast.context import ContextBuilder, MemoriesStep, RecallStep, list_default_steps
-from holdfast.errors import StorageReadOnly, UsageError
+from holdfast.errors import StorageError, StorageReadOnly, UsageError
 from holdfast.identity import ControlPlane
 from holdfast.journal import (
     SYSTEM_SESSION,
@@ -162,6 +162,7 @@ class Runtime:
         self.control = control or ControlPlane(self.base_dir, operator=self.tenant)
         self._process = os.getpid()
         self._one_at_a_time = asyncio.Lock()
+        self._one_reads_policies = asyncio.Lock()
         self._is_open = self._is_ending = self._is_closed = self._has_policies = False
         self._build_records()
         self._build_limits()
@@ -530,15 +531,28 @@ class Runtime:
         )
         applied, pending = [*records.applied], [*records.pending]
         for what, service in (("memories", self.memory), ("artifacts", self.artifacts)):
-            found = await service.migrate_store(is_dry=is_dry)
-            if found is not None:
-                applied += [f"{what} {step}" for step in found.applied]
-                pending += [f"{what} {step}" for step in found.pending]
+            found = await service.migrate_store(is_dry=True)
+            if found is None or (is_dry and not found.version):
+                continue  # what was never used is set up by its first use
+            if not is_dry:
+                try:
+                    found = await service.migrate_store(is_dry=False) or found
+                except StorageError as error:
+                    # A server without pgvector can keep everything but memories.
+                    if found.version:
+                        raise
+                    pending.append(f"{what} ({error.context['detail']})")
+                    continue
+            applied += [f"{what} {step}" for step in found.applied]
+            pending += [f"{what} {step}" for step in found.pending]
         return msgspec.structs.replace(records, applied=tuple(applied), pending=tuple(pending))
 
     async def grant_role(self, role: str, kind: RoleKind) -> None:
         """Let a role of the database of the records do what a kind of process needs."""
         await grant_role(self.settings.storage.url, role, kind)
+        if kind == "records":
+            await self.memory.grant_role(role)
+            await self.artifacts.grant_role(role)
 
     async def copy_store(
         self, source: str, target: str, progress: Callable[[int, int], None]
@@ -557,12 +571,16 @@ class Runtime:
             PolicyInvalid: a policy file is wrong, or one of the candidate's in
                 `policies.shadow_dir`; no run begins until it is corrected.
         """
-        if not self._has_policies:
-            await self.policies.load()
-            if self.settings.policies.shadow_dir is not None:
-                await self.policies.watch_candidate(self.settings.policies.shadow_dir)
-            self._has_policies = True
-            self.policies.begin_following()
+        if self._has_policies:
+            return self.policies
+        async with self._one_reads_policies:
+            # Others waited for the first; were each to read, the log would tell of many changes.
+            if not self._has_policies:
+                await self.policies.load()
+                if self.settings.policies.shadow_dir is not None:
+                    await self.policies.watch_candidate(self.settings.policies.shadow_dir)
+                self._has_policies = True
+                self.policies.begin_following()
         return self.policies
 
     async def _find_session_of_run(self, run_id: str) -> str:

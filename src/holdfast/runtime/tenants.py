@@ -198,12 +198,26 @@ async def delete_records(runtime: Runtime, name: str) -> None:
     """Remove the records and the files of a tenant that was deleted."""
     control = runtime.control
     if name != control.operator:
-        await erase_tenant(runtime.settings.storage.url, name)
+        await _erase_apart(runtime, name)
     workspaces = [place / name for place in control.workspaces]
     for place in (control.find_directory(name), *workspaces):
         # Never the operator's own directory, whatever the name.
         if place.name == name and place != control.directory:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+
+async def _erase_apart(runtime: Runtime, name: str) -> None:
+    """Remove what a tenant has in a database that it shares with others."""
+    settings = runtime.settings
+    url = find_tenant_url(settings.storage.url, name)
+    if url is None:
+        return
+    from holdfast.artifacts import choose_blob_url, erase_blobs  # noqa: PLC0415 - seldom used
+    from holdfast.memory import erase_memories  # noqa: PLC0415 - seldom used
+
+    await erase_memories(url)
+    await erase_blobs(choose_blob_url(settings.artifacts.url, beside=url))
+    await erase_tenant(settings.storage.url, name)
 
 
 async def _end_runs(runtime: Runtime, session_id: str) -> None:

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload
-from holdfast.mcp.events import McpInvoked
-from holdfast.memory.events import MemoryRecalled
+from holdfast.mcp import McpInvoked
+from holdfast.memory import MemoryRecalled
 from holdfast.messages import ToolPart
 from holdfast.observability import genai, make_trace_id, parse_traceparent
 from holdfast.orchestration.loop.events import (
@@ -30,7 +30,7 @@ from holdfast.orchestration.workflows.events import (
 )
 from holdfast.runs import ChildRun, list_runs_below
 from holdfast.sessions import MessageCreated, MessagePartUpdated, Run, RunFailure, request_of
-from holdfast.tools.events import NestedCallEnded
+from holdfast.tools import NestedCallEnded
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 _PAGE: Final = 500

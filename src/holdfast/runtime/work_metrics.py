@@ -16,9 +16,9 @@ from holdfast.errors import MissingExtra
 from holdfast.journal import Condition, Event, Journal, RowQuery
 from holdfast.messages import ToolPart
 from holdfast.policy import ApprovalAnswered
-from holdfast.providers.events import ModelFellBack, ModelRetried, ProviderRateLimited
+from holdfast.providers import ModelFellBack, ModelRetried, ProviderRateLimited
 from holdfast.sessions import RUNS, MessageCreated, MessagePartUpdated, RunFailure
-from holdfast.tools.events import NestedCallEnded
+from holdfast.tools import NestedCallEnded
 
 if TYPE_CHECKING:
     from holdfast.runtime.runtime import Runtime
@@ -204,7 +204,7 @@ class WorkMetrics:
             verdict = event.expect(ApprovalAnswered).verdict
             self._take("approvals_answered", verdict).inc()
         elif kind == "mcp.invoke":
-            from holdfast.mcp.events import McpInvoked  # noqa: PLC0415 - an optional room
+            from holdfast.mcp import McpInvoked  # noqa: PLC0415 - an optional room
 
             called = event.expect(McpInvoked)
             self._take("mcp_calls", called.endpoint, called.outcome).inc()

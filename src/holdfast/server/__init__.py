@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from holdfast.server.acp.stdio import serve_acp as serve_acp
     from holdfast.server.app import HttpApplication as HttpApplication
     from holdfast.server.faces import Face as Face
     from holdfast.server.faces import FaceRequest as FaceRequest
@@ -53,6 +54,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "acp.stdio": "serve_acp",
             "app": "HttpApplication",
             "faces": "Face FaceRequest",
             "factory": "create_app",

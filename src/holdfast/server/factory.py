@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Final
 
 from holdfast.agents import Agent
@@ -53,6 +55,7 @@ def create_app(
     """
     given = settings if settings is not None else load_settings()
     chosen = given.settings if isinstance(given, LoadedSettings) else given
+    check_places(chosen)
     if runtimes is not None and agents:
         raise UsageError(detail="Give `agents` or `runtimes`; a provider brings its own agents.")
     if runtimes is None:
@@ -72,6 +75,22 @@ def create_app(
         app.setting_sources = given.sources
     add_pages(app)
     return app
+
+
+def check_places(settings: Settings) -> None:
+    """Return if agents work outside of the state directory.
+
+    Raises:
+        ConfigError: they would read keys and records of all callers as files of the workspace.
+    """
+    state, work = (
+        Path(os.path.realpath(one)) for one in (settings.storage_path, settings.workspace)
+    )
+    if work == state or state in work.parents:
+        raise ConfigError(
+            detail=f"workspace: {str(work)!r} lies in the state directory {str(state)!r}, where "
+            "agents of every caller could read keys and records; choose another one for a server"
+        )
 
 
 def make_authenticator(settings: Settings, control: ControlPlane) -> Authenticator:

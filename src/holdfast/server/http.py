@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
@@ -22,6 +22,8 @@ Middleware: TypeAlias = Callable[[AsgiApp], AsgiApp]
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 _MOST_QUERY_FIELDS = 100
+LEAST_BYTES_PER_S: Final = 1_000
+"""A client that sends or takes less than this keeps a connection from others."""
 
 
 class Disconnected(Exception):
@@ -71,15 +73,16 @@ class ServerRequest:
 
         Raises:
             RequestTooLarge: it is larger than `limit`; the rest is not read.
-            RequestTimeout: the client paused for longer than `timeout_s`.
+            RequestTimeout: it takes longer than `timeout_s`, and a second for each kilobyte.
             Disconnected: the client went away.
         """
         self.check_length(limit)
         chunks: list[bytes] = []
         size = 0
         more = True
+        begun = asyncio.get_running_loop().time()
         while more:
-            message = await self.read_chunk(timeout_s)
+            message = await self.read_chunk(timeout_s, begun=begun, size=size)
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:
@@ -92,8 +95,9 @@ class ServerRequest:
         """Write the body to a file as it comes, in bounded memory; raises as `read_body`."""
         self.check_length(limit)
         size, more = 0, True
+        begun = asyncio.get_running_loop().time()
         while more:
-            message = await self.read_chunk(timeout_s)
+            message = await self.read_chunk(timeout_s, begun=begun, size=size)
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:
@@ -115,10 +119,15 @@ class ServerRequest:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    async def read_chunk(self, timeout_s: float) -> MutableMapping[str, Any]:
-        """Return the next part of the body, as ASGI has it; raises as `read_body`."""
+    async def read_chunk(
+        self, timeout_s: float, *, begun: float, size: int
+    ) -> MutableMapping[str, Any]:
+        """Return the next part of a body of which so much came; raises as `read_body`.
+
+        Bytes that come one by one do not help: the body as a whole has its time.
+        """
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(begun + timeout_s + size / LEAST_BYTES_PER_S):
                 message = await self.receive()
         except TimeoutError:
             raise RequestTimeout(seconds=timeout_s) from None
@@ -209,6 +218,7 @@ async def send_response(
 
 __all__ = [
     "JSON",
+    "LEAST_BYTES_PER_S",
     "PROBLEM",
     "AsgiApp",
     "Disconnected",

@@ -257,7 +257,10 @@ async def _use_provider(
             to = check_target(query.get("to", "") or HOME)
             place, kept = await provider.begin(head, root, to)
             return _send_to(place, kept)
-        bearer, to = await provider.finish(head, root, query)
+        try:
+            bearer, to = await provider.finish(head, root, query)
+        except Unauthenticated:
+            bearer, to = "", HOME  # which opens nothing, and is counted as every failure is
         cookie = await logins.begin(head, bearer)
     except NetworkFailed as error:
         _log.warning("the identity provider cannot be asked", error=str(error))

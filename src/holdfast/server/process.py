@@ -17,6 +17,7 @@ from holdfast.errors import MissingExtra, UsageError
 from holdfast.policy import Reload
 from holdfast.server.app import HttpApplication
 from holdfast.server.guard import bracketed
+from holdfast.server.http import LEAST_BYTES_PER_S
 
 try:
     import uvicorn
@@ -26,20 +27,57 @@ except ImportError as _error:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 in which the head of a request has to come in time (against slowloris)."""
+    """HTTP/1.1 with clients that keep up: slow ones hold no connection for ever.
+
+    The head of a request has to come in time (against slowloris), and what is sent has to be
+    taken, at a kilobyte a second at least, also what is left when the connection closes.
+    """
 
     header_timeout_s = 10.0
+    write_timeout_s = 30.0
     _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
+        # Every byte that waits is noticed, however few they are.
+        transport.set_write_buffer_limits(high=0)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait until the client has taken what was sent."""
+        super().pause_writing()
+        self._stop_write_timer()
+        self._await_taking()
+
+    def resume_writing(self) -> None:
+        """It has."""
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def _await_taking(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        after = self.write_timeout_s
+        self._write_timer = self.loop.call_later(after, self._check_taking, left)
+
+    def _check_taking(self, before: int) -> None:
+        taken = before - self.transport.get_write_buffer_size()
+        if taken < LEAST_BYTES_PER_S * self.write_timeout_s:
+            self.transport.abort()
+        else:
+            self._await_taking()
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def handle_events(self) -> None:
         """Look at what came; a head that is whole ends the waiting, a part of one does not."""
@@ -144,7 +182,9 @@ def make_server(
 ) -> HoldfastServer:
     """Return a server for an application, with the limits of its settings."""
     options = app.options
-    protocol = type("_Protocol", (BoundedProtocol,), {"header_timeout_s": options.header_timeout_s})
+    times = {"header_timeout_s": options.header_timeout_s}
+    times["write_timeout_s"] = options.write_timeout_s
+    protocol = type("_Protocol", (BoundedProtocol,), times)
     config = uvicorn.Config(
         app,
         host=options.host,

@@ -127,7 +127,13 @@ class ServerSettings(SettingsSection):
         default=10.0, description="How long a client may take to send the head of a request."
     )
     body_timeout_s: Duration = Field(
-        default=30.0, description="How long a client may pause while it sends a body."
+        default=30.0,
+        description="How long a client may take to send a body, and a second more for each "
+        "kilobyte that came.",
+    )
+    write_timeout_s: Duration = Field(
+        default=30.0,
+        description="How long a client may take less than a kilobyte a second of what it is sent.",
     )
     request_timeout_s: Duration = Field(
         default=600.0, description="How long one request may take, unless it is a stream."

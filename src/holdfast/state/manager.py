@@ -188,7 +188,7 @@ class StateManager(msgspec.Struct, frozen=True, eq=False):
         They have not been seen since their time was up; this tells watches, and makes room.
         """
         env, removed = self.environment, 0
-        while rows := await env.store.overdue(env.clock.now(), _PAGE):
+        while rows := await env.store.list_overdue(env.clock.now(), _PAGE):
             for chain, row in rows:
                 fact = StateChanged(
                     key=row.key,

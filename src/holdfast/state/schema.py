@@ -110,11 +110,13 @@ class StateSchema(Generic[T]):
                 it does not fit.
         """
         if version > self.version:
-            raise self.unreadable(address, f"it has version {version}, newer than {self.version}")
+            raise self.explain_unreadable(
+                address, f"it has version {version}, newer than {self.version}"
+            )
         try:
             for step in range(version, self.version):
                 if step not in self._migrations:
-                    raise self.unreadable(address, f"no migration from version {step}")
+                    raise self.explain_unreadable(address, f"no migration from version {step}")
                 value = self._migrations[step](value)
             if self._pydantic is not None:
                 made: T = self._pydantic.model_validate(value)
@@ -123,9 +125,9 @@ class StateSchema(Generic[T]):
         except StateUnreadable:
             raise
         except Exception as error:
-            raise self.unreadable(address, f"{type(error).__name__}: {error}") from error
+            raise self.explain_unreadable(address, f"{type(error).__name__}: {error}") from error
 
-    def unreadable(self, address: str, detail: str) -> StateUnreadable:
+    def explain_unreadable(self, address: str, detail: str) -> StateUnreadable:
         """Return the error that says why a value cannot be read."""
         return StateUnreadable(
             address=address, schema=f"{self.name} version {self.version}", detail=detail

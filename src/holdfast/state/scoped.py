@@ -277,7 +277,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         refused = writing.note(self, key, first, found, "ask-again", "refused", retries + 1)
         env = self.environment
         await env.store.write(self.bound, (refused,), env.origin)
-        raise writing.conflict(self, key, version, found)
+        raise writing.make_conflict(self, key, version, found)
 
     # --- snapshots --------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class ScopedState(StatePlace, frozen=True, eq=False):
         """Return a value as a type; an old one goes through the migrations."""
         address = self.address(row.key[len(self.bound.prefix) :])
         if row.schema and row.schema != schema.name:
-            raise schema.unreadable(address, f"it was written as {row.schema}")
+            raise schema.explain_unreadable(address, f"it was written as {row.schema}")
         # What was written without a schema is taken for the newest version.
         version = row.schema_number or schema.version
         made = schema.decode(row.data["value"], version, address)

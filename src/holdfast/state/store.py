@@ -186,7 +186,7 @@ class StateStore(Protocol):
         """Yield the facts that change a scope, here or in another process, as they are stored."""
         ...
 
-    async def overdue(self, now: float, limit: int) -> OverdueRows:
+    async def list_overdue(self, now: float, limit: int) -> OverdueRows:
         """Return chains and rows whose time is up and that are not removed yet."""
         ...
 
@@ -327,7 +327,7 @@ class JournalStateStore(msgspec.Struct, frozen=True, eq=False):
                 if key.startswith(scope.prefix) if scope.prefix else key >= _FIRST:
                     yield event
 
-    async def overdue(self, now: float, limit: int) -> OverdueRows:
+    async def list_overdue(self, now: float, limit: int) -> OverdueRows:
         """Return rows whose time is up; see `StateStore.overdue`."""
         query = RowQuery(
             projection=STATE,

@@ -134,7 +134,7 @@ async def write(
     except NotFound as error:
         raise NotFound(kind=bound.kind, value=bound.id) from error
     except StateConflict as error:
-        raise conflict(place, key, fact.version - 1, find_found_version(error)) from error
+        raise make_conflict(place, key, fact.version - 1, find_found_version(error)) from error
     event = events[-1]
     if bound.is_own_chain:
         is_there = not (wanted.is_deleted or fact.expires_at)
@@ -253,7 +253,7 @@ async def resolve(
     found = row.version if row is not None else 0
     refused = note(place, key, expected, found, strategy, "refused")
     await store.write(place.bound, (refused,), place.environment.origin)
-    raise conflict(place, key, expected, found)
+    raise make_conflict(place, key, expected, found)
 
 
 async def _join(
@@ -357,7 +357,7 @@ def find_found_version(error: StateConflict) -> int:
     return found
 
 
-def conflict(place: StatePlace, key: str, expected: int, found: int) -> StateConflict:
+def make_conflict(place: StatePlace, key: str, expected: int, found: int) -> StateConflict:
     """Return the error that tells a caller of another version."""
     return StateConflict(address=place.address(key), expected=expected, found=found)
 

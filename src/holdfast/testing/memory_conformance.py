@@ -25,23 +25,21 @@ import pytest
 from holdfast.canonical import JsonObject
 from holdfast.errors import AlreadyExists, NotFound
 from holdfast.memory import (
+    LexicalHit,
+    MemoryDraft,
     MemoryEntry,
     MemoryFilter,
     MemoryOptions,
-    MemoryStorage,
-    Provenance,
-    VectorSpace,
-)
-from holdfast.memory.storage import (
-    LexicalHit,
-    MemoryDraft,
     MemoryPassage,
     MemoryPlace,
+    MemoryStorage,
+    Provenance,
     Purge,
     SearchLookup,
+    VectorSpace,
     WordCounts,
+    query_words,
 )
-from holdfast.memory.words import query_words
 
 T0 = 1_800_000_000.0
 MODEL = "test/1"

@@ -231,11 +231,11 @@ class StateStoreConformance:
         """Once its time is up, until it is removed."""
         async with self.opened(tmp_path) as store:
             await store.write(USER, [change("a", 1, 1, expires_at=5.0), change("b", 1, 1)])
-            assert await store.overdue(4.0, 10) == []
-            [(chain, row)] = await store.overdue(5.0, 10)
+            assert await store.list_overdue(4.0, 10) == []
+            [(chain, row)] = await store.list_overdue(5.0, 10)
             assert (chain, row.key) == (USER.chain, "a")
             await store.write(USER, [removal("a", 2)])
-            assert await store.overdue(9.0, 10) == []
+            assert await store.list_overdue(9.0, 10) == []
 
     async def test_a_scope_can_be_forgotten(self, tmp_path: Path) -> None:
         """With its history; it begins anew after that."""

@@ -232,7 +232,7 @@ async def ask_agent(server: Running, message: Any, agent: str = "releaser", **mo
 
 async def fill(server: Running) -> dict[str, str]:
     """Let agents do what people would see on a busy morning; returns ids by what they are."""
-    (server.base_dir / "notes.md").write_text("# Notes\n\nThe checkout is slow.\n")
+    (server.app.settings.workspace / "notes.md").write_text("# Notes\n\nThe checkout is slow.\n")
     kept: dict[str, str] = {}
     done = await ask_agent(server, "Write the release notes for 2.4.1")
     kept["run"], kept["session"] = done["run_id"], done["session_id"]
@@ -260,7 +260,7 @@ async def fill_shelves(server: Running, session_id: str) -> dict[str, str]:
     status, report = await server.ask("POST", "/v1/loops/wait", body)
     assert report["outcome"] == "done", (status, report)
     kept["loop"] = report["run_id"]
-    folder = server.base_dir / ".holdfast"
+    folder = server.app.settings.workspace / ".holdfast"
     (folder / "workflows").mkdir(parents=True, exist_ok=True)
     (folder / "workflows" / "roll-out.yaml").write_text(WORKFLOW)
     (folder / "skills" / "on-call").mkdir(parents=True, exist_ok=True)

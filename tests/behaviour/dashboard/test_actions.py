@@ -229,6 +229,18 @@ async def test_page_is_printed_without_what_is_not_paper(world, owner: Visitor) 
     await owner.page.emulate_media(media="screen")
 
 
+async def test_keys_are_told_by_a_key(owner: Visitor) -> None:
+    await owner.open("/runs")
+    await owner.page.keyboard.press("?")
+    dialog = owner.page.get_by_role("dialog", name="Keys")
+    await expect(dialog).to_contain_text("next and previous request")
+    await owner.check_accessible("the keys")
+    await owner.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+    await owner.page.keyboard.press("/")
+    await expect(owner.page.get_by_label("Search")).to_be_focused()
+
+
 async def test_everything_on_a_run_is_reached_by_the_tab_key(world, owner: Visitor) -> None:
     await owner.open(f"/runs/{world.kept['parked']}")
     wanted = await owner.page.evaluate(

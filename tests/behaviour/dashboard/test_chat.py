@@ -37,6 +37,9 @@ async def test_conversation_goes_on_and_is_forked(world, owner: Visitor) -> None
     await expect(page.get_by_role("status")).to_contain_text("Forked")
     await expect(talk).to_contain_text("Done: thank you")
     assert world.kept["session"] not in page.url
+    await page.get_by_role("button", name="Fork").click()
+    await expect(page.locator("ul.tree li")).to_have_count(3)
+    await expect(page.locator("ul.tree li.deep-2 a[aria-current=page]")).to_have_count(1)
 
 
 async def test_file_is_added_to_a_message(owner: Visitor) -> None:

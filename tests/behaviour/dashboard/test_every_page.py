@@ -41,6 +41,9 @@ async def test_every_page_with_records_is_accessible_and_fits_a_phone(
             assert await visitor.open(path) == 200, path
             await visitor.check_both_themes(path)
             await visitor.check_width(path, 360)
+            assert (
+                await visitor.page.locator("main script, main style, main [onerror]").count() == 0
+            )
         await visitor.check_unharmed()
 
 

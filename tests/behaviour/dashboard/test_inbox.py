@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
-from browser import Visitor, make_key, open_browser, visit
+from browser import Visitor, make_key, visit
 from demo import ask_agent, make_agents
 from playwright.async_api import Browser, expect
 from served import Running, running
+
+from holdfast.server.dashboard.routes import Routes
+from holdfast.server.dashboard.views import add_views
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -176,30 +180,73 @@ async def test_other_tenants_do_not_exist(world, browser: Browser) -> None:
     secret = await make_key(world.server, "boss", "admin", tenant="acme")
     async with visit(world.server, browser) as visitor:
         await visitor.log_in(secret)
-        for path in ("", "/runs", "/approvals"):
+        for path in ("", "/runs", "/approvals", "/sessions", "/memory", "/artifacts", "/state"):
             await visitor.open(path)
             text = await visitor.text()
             assert "acme" in text
             assert "checkout" not in text and "release notes" not in text
-        assert await visitor.open(f"/runs/{world.kept['run']}") == 404
+        run, session = world.kept["run"], world.kept["session"]
+        for path in (
+            *(f"/runs/{run}{more}" for more in ("", "?tab=context", "/page", "/download")),
+            f"/runs/{run}/beside/{run}",
+            f"/runs/{world.kept['loop']}?tab=plan",
+            *(f"/{kind}/{session}" for kind in ("sessions", "chat")),
+            *(f"/artifacts/{world.kept['chart']}{more}" for more in ("", "/content")),
+            f"/chat-pieces/{run}",
+        ):
+            answer = await visitor.page.request.get(f"{world.server.url}/dashboard{path}")
+            assert answer.status == 404, path
         await visitor.check_unharmed()
 
 
-async def test_login_and_live_pages_survive_a_restart(tmp_path: Path) -> None:
-    async with open_browser() as browser:
+async def test_login_and_open_page_survive_a_restart(tmp_path: Path, browser: Browser) -> None:
+    async with contextlib.AsyncExitStack() as stack:
         async with running(tmp_path, agents=make_agents()) as server:
             port = int(server.url.rpartition(":")[2])
-            async with visit(server, browser) as visitor:
-                await visitor.log_in(server.token)
-                await visitor.open("/approvals")
-                await expect(visitor.page.locator("#live-word")).to_have_text("live")
-                state = await visitor.context.storage_state()
+            visitor = await stack.enter_async_context(visit(server, browser))
+            await visitor.log_in(server.token)
+            await visitor.open("/approvals")
+            word = visitor.page.locator("#live-word")
+            await expect(word).to_have_text("live")
+        await expect(word).to_have_text("connecting again")
         async with running(tmp_path, agents=make_agents(), port=port) as server:
-            async with visit(server, browser, storage_state=state) as visitor:
-                await visitor.open("/approvals")
-                await expect(visitor.page.locator("#live-word")).to_have_text("live")
-                await deploy(server, "after-the-restart")
-                await expect(visitor.page.locator(".ask")).to_have_count(1)
+            await expect(word).to_have_text("live", timeout=20_000)
+            await deploy(server, "after-the-restart")
+            await expect(visitor.page.locator(".ask")).to_have_count(1)
+            assert await visitor.open("/runs") == 200
+
+
+async def test_viewer_can_do_nothing_by_any_form(world, browser: Browser) -> None:
+    secret = await make_key(world.server, "vesna", "viewer")
+    waits = await deploy(world.server, "vesna-looks")
+    _, asked = await world.server.ask("GET", "/v1/approvals")
+    names = {
+        "run_id": waits["run_id"],
+        "session_id": waits["session_id"],
+        "call_id": "call_1_0",
+        "approval_id": next(o["id"] for o in asked["items"] if o["run_id"] == waits["run_id"]),
+        "memory_id": "mem_0",
+        "key_id": "key_0",
+        "letter_id": "1",
+        "name": "releaser",
+    }
+    form = {"message": "x", "content": "x", "own": "x", "verdict": "abort", "name": "x",
+            "role": "viewer", "run": waits["run_id"], "tool": "x", "at": "3"}  # fmt: skip
+    routes = Routes()
+    add_views(routes)
+    paths = [path for method, path in routes.list_paths() if method == "POST"]
+    assert len(paths) > 20
+    async with visit(world.server, browser) as visitor:
+        await visitor.log_in(secret)
+        csrf = await visitor.page.get_attribute('meta[name="csrf"]', "content")
+        for path in paths:
+            url = f"{world.server.url}/dashboard/{path.format(**names)}"
+            answer = await visitor.page.request.post(url, form={"csrf": csrf, **form})
+            assert answer.status == 403, (path, answer.status)
+            answer = await visitor.page.request.post(url, form=form)
+            assert answer.status == 403 and "request.csrf" in await answer.text(), path
+    _, found = await world.server.ask("GET", f"/v1/runs/{waits['run_id']}")
+    assert found["status"] == "parked"
 
 
 async def test_page_whose_stream_is_cut_again_and_again_misses_nothing(world, owner) -> None:

@@ -59,10 +59,12 @@ async def test_fork_with_another_prompt_is_shown_beside_the_original(world, owne
     page = owner.page
     await owner.open(f"/runs/{world.kept['run']}?tab=fork")
     await page.get_by_label("Message").fill("Is the health of the copy good?")
+    await page.get_by_label("Agent").select_option("writer")
     await page.get_by_role("button", name="Fork and run").click()
     await page.wait_for_url(re.compile(r"/beside/"))
     copy = page.get_by_role("region", name="Copy")
     await expect(copy).to_contain_text("Done: Is the health of the copy good?")
+    await expect(copy.locator(".by", has_text="writer").first).to_be_visible()
     await expect(page.get_by_role("region", name="Original")).to_contain_text("is out.")
     await owner.check_accessible("side by side")
 

@@ -113,6 +113,12 @@ async def test_runs_are_filtered_in_the_address(owner: Visitor) -> None:
 async def test_run_is_found_by_its_trace_id(world, owner: Visitor) -> None:
     await owner.open(f"/runs?q={make_trace_id(world.kept['run']).hex()}")
     assert owner.page.url.endswith(f"/runs/{world.kept['run']}")
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    body = {"user_message": "Is the health traced?", "agent_name": "releaser"}
+    _, run = await world.server.ask("POST", "/v1/runs/wait", body, headers=headers)
+    await owner.open(f"/runs?q={trace}")
+    assert owner.page.url.endswith(f"/runs/{run['run_id']}")
     await owner.open(f"/runs?q={'0' * 32}")
     assert "No run fits" in await owner.text()
 

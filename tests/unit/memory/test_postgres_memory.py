@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from memory_setting import STATIC
-from postgres_server import PostgresServer
+from postgres_server import APP, PostgresServer
 
 from holdfast.errors import StorageError, UsageError
 from holdfast.memory import (
@@ -18,6 +18,9 @@ from holdfast.memory import (
     MemoryManager,
     MemoryOptions,
     NoEmbedder,
+    erase_memories,
+    grant_memory_role,
+    holds_memories,
     migrate_memory_storage,
     open_memory_storage,
 )
@@ -33,8 +36,6 @@ class Shared:
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self.name = server.make_database()
-        # Where the extension is not trusted, only a superuser may make it.
-        server.execute("CREATE EXTENSION vector", self.name)
 
     @contextlib.asynccontextmanager
     async def opened(
@@ -148,30 +149,36 @@ async def test_tenants_of_one_database_share_nothing_not_even_how_rare_a_word_is
         assert (await one.stats()).vectors == {STATIC.model_id: 1}
 
 
-async def test_a_role_that_serves_requests_needs_the_views_only_and_sees_its_tenant(
+async def test_a_role_that_serves_requests_is_granted_views_only_and_sees_its_tenant(
     shared: Shared,
 ) -> None:
     async with shared.opened(holdfast_tenant="one") as owner:
         await owner.store_memory("s1", "what only one may see")
-    server, role = shared.server, f"app_{shared.name}"
-    server.execute(f"CREATE ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS")
-    server.execute(f"GRANT USAGE ON SCHEMA holdfast_memory TO {role}", shared.name)
-    server.execute(f"GRANT SELECT ON holdfast_memory.migrations TO {role}", shared.name)
-    views = "memories revisions vectors refusals links spaces tokens fences words".split()
-    for view in views:
-        server.execute(
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast_memory.{view} TO {role}", shared.name
-        )
-    at = server.url(shared.name, holdfast_tenant="two")
-    at = f"postgresql://{role}@{at.partition('@')[2]}"
-    async with shared.opened(url=at) as manager:
-        mine = await manager.store_memory("s1", "what only two may see")
-        assert [one.id for one in await manager.search_memory("s1", "may see", 5)] == [mine]
+    server = shared.server
+    await grant_memory_role(server.url(shared.name), APP)
+    async with shared.opened(url=server.url(shared.name, role=APP, holdfast_tenant="two")) as two:
+        mine = await two.store_memory("s1", "what only two may see")
+        assert [one.id for one in await two.search_memory("s1", "may see", 5)] == [mine]
+        assert await two.forget([mine]) == [mine]
     with (
-        psycopg.connect(at.partition("&holdfast_tenant")[0], autocommit=True) as connection,
+        psycopg.connect(server.url(shared.name, role=APP), autocommit=True) as connection,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         connection.execute("SELECT * FROM holdfast_memory.all_words")
+
+
+async def test_what_a_deleted_tenant_had_is_erased_and_nothing_of_others(shared: Shared) -> None:
+    async with (
+        shared.opened(holdfast_tenant="one") as one,
+        shared.opened(holdfast_tenant="two") as two,
+    ):
+        await one.store_memory("s1", "of one")
+        await two.store_memory("s1", "of two")
+        url = shared.server.url(shared.name, holdfast_tenant="one")
+        assert await holds_memories(url, base_dir=Path("/"))
+        await erase_memories(url)
+        assert not await holds_memories(url, base_dir=Path("/"))
+        assert (await two.stats()).memories == 1
 
 
 async def test_a_restart_of_the_server_costs_no_memory(shared: Shared) -> None:
@@ -195,11 +202,9 @@ async def test_a_database_without_pgvector_is_refused_and_says_what_to_do(
     postgres: PostgresServer,
 ) -> None:
     name = postgres.make_database()
-    postgres.execute("CREATE ROLE plain_owner LOGIN NOSUPERUSER")
-    postgres.execute(f"GRANT CREATE ON DATABASE {name} TO plain_owner", name)
-    at = f"postgresql://plain_owner@{postgres.url(name).partition('@')[2]}"
+    postgres.execute("DROP EXTENSION vector", name)
     with pytest.raises(StorageError) as refused:
-        await open_memory_storage(at, base_dir=Path("/")).open()
+        await open_memory_storage(postgres.url(name), base_dir=Path("/")).open()
     assert 'extension "vector"' in str(refused.value)
 
 

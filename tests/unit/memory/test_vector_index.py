@@ -54,17 +54,17 @@ def test_the_nearest_by_signs_hold_the_nearest(dimension: int) -> None:
     everybody = np.ones(index.count, bool)
     exact = index.compute_cosines(query, np.arange(index.count))
     best = set(np.argsort(-exact)[:20].tolist())
-    chosen = index.nearest(query, everybody, 200)
+    chosen = index.find_nearest(query, everybody, 200)
     assert best <= set(chosen.tolist())
     assert 200 <= len(chosen) <= 400
     everybody[list(best)] = False
-    assert not best & set(index.nearest(query, everybody, 200).tolist())
+    assert not best & set(index.find_nearest(query, everybody, 200).tolist())
 
 
 def test_equal_vectors_do_not_make_everything_a_candidate() -> None:
     index, same = VectorIndex(64), unit(64)
     index.apply([change(row, row, same) for row in range(1, 2_001)])
-    chosen = index.nearest(same, np.ones(2_000, bool), 100)
+    chosen = index.find_nearest(same, np.ones(2_000, bool), 100)
     assert chosen.tolist() == list(range(1_800, 2_000))
 
 

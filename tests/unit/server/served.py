@@ -64,11 +64,13 @@ async def running(base_dir: Path, **more: Any) -> AsyncIterator[Running]:
         for name in ("agents", "middleware", "authenticator", "runtimes")
         if name in more
     }
-    base_dir.mkdir(exist_ok=True)
+    work = base_dir.with_name(f"{base_dir.name}-work")
+    for place in (base_dir, work):
+        place.mkdir(exist_ok=True)
     given = more.pop("settings", {})
     overrides = {
         "storage.state_dir": str(base_dir),
-        "workspace": str(base_dir),
+        "workspace": str(work),
         "server.port": 0,
         "server.grace_s": 2.0,
         **{f"server.{name}": value for name, value in more.items()},

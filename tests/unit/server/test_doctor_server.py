@@ -52,7 +52,7 @@ async def test_wrong_key_is_named_as_the_cause(server: Running, tmp_path: Path) 
 
 async def test_refused_policies_are_named(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
-        folder = tmp_path / "policies"
+        folder = server.app.settings.workspace / "policies"
         folder.mkdir()
         (folder / "tools.yaml").write_text("defaults: {nonsense: 1}\n", encoding="utf-8")
         code, found = await ask_doctor(server.url, tmp_path, HOLDFAST_API_KEY=server.token)

@@ -17,8 +17,10 @@ from served import Running, running, until
 
 from holdfast import Agent, tool
 from holdfast.agents import RunRequest
+from holdfast.errors import ConfigError
 from holdfast.operations import OWNER
 from holdfast.runtime import Runtime
+from holdfast.server import create_app
 from holdfast.server.endpoints import list_endpoints
 from holdfast.sessions import acting_for
 from holdfast.settings import load_settings
@@ -202,6 +204,20 @@ async def test_no_caller_names_a_file_of_the_machine_as_a_model(tmp_path: Path) 
             assert (status, found.get("status")) == (200, "completed"), found
 
 
+def test_a_server_whose_agents_would_work_among_its_keys_does_not_begin(tmp_path: Path) -> None:
+    (tmp_path / "state" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    for workspace in ("state", "state/inner", "link", "state/../state"):
+        places = {"storage.state_dir": tmp_path / "state", "workspace": tmp_path / workspace}
+        settings = load_settings(
+            overrides={name: str(one) for name, one in places.items()}
+        ).settings
+        with pytest.raises(ConfigError) as found:
+            create_app(settings)
+        assert "choose another one" in str(found.value)
+        assert not (tmp_path / "state" / "server-token.json").exists()
+
+
 # --- a run that a process left behind -------------------------------------------------
 
 
@@ -234,7 +250,7 @@ async def left_behind(tmp_path: Path) -> AsyncIterator[tuple[Running, Looked, st
     looked = Looked()
     async with running(tmp_path, agents=[make_asker(looked)], request_timeout_s=0.5) as server:
         settings = load_settings(
-            overrides={"storage.state_dir": str(tmp_path), "workspace": str(tmp_path)}
+            overrides={"storage.state_dir": str(tmp_path), "workspace": f"{tmp_path}-work"}
         ).settings
         other = Runtime(settings)
         other.agents.offer(make_asker(looked))

@@ -161,6 +161,12 @@ async def test_nobody_finishes_what_another_browser_began(tmp_path: Path) -> Non
                 await victim.begin(provider)
 
 
+async def test_failures_at_the_provider_are_counted_as_all_others(tmp_path: Path) -> None:
+    async with providing(tmp_path, failed_logins=3) as (server, _), browsing(server) as browser:
+        found = [(await browser.get("/login/callback?code=x&state=y"))[0] for _ in range(5)]
+        assert found == [303, 303, 303, 429, 429]
+
+
 async def test_login_at_the_provider_leads_nowhere_else(tmp_path: Path) -> None:
     async with providing(tmp_path) as (server, _), browsing(server) as browser:
         for place in ("https://evil.example/", "//evil.example", "/dashboard\\@evil"):

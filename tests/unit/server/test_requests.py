@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import socket
 import stat
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Running, running
+from served import Running, running, until
 
 from holdfast.errors import ConfigError
 from holdfast.operations import Caller
@@ -288,6 +290,63 @@ async def test_who_stops_in_the_midst_of_a_body_is_cut_off(tmp_path: Path) -> No
             "Content-Length: 100", "Connection: close", body=b"{",
         )  # fmt: skip
         assert b" 408 " in await server.raw(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/v1/sessions", "application/json"),
+        ("/v1/sessions/import", "application/octet-stream"),
+        ("/login", "application/x-www-form-urlencoded"),
+    ],
+)
+async def test_who_sends_a_body_byte_by_byte_is_cut_off(
+    tmp_path: Path, path: str, kind: str
+) -> None:
+    async with running(tmp_path, body_timeout_s=0.3) as server:
+        port = int(server.url.rpartition(":")[2])
+        head = request_of(
+            server, f"POST {path} HTTP/1.1", f"Content-Type: {kind}",
+            f"Origin: {server.url}", "Content-Length: 100000", "Connection: close",
+        )  # fmt: skip
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head)
+        answer = asyncio.create_task(reader.read())
+        for _ in range(1000):
+            try:
+                writer.write(b"x")
+                await writer.drain()
+            except ConnectionError:
+                break
+            if (await asyncio.wait([answer], timeout=0.02))[0]:
+                break
+        else:
+            raise AssertionError("it was read for ever")
+        writer.close()
+        await asyncio.gather(answer, return_exceptions=True)
+        await until(lambda: server.app.active == 0)
+        assert await lives(server)
+
+
+async def test_who_takes_no_answer_holds_no_connection(tmp_path: Path) -> None:
+    async with running(tmp_path, write_timeout_s=0.3) as server:
+        loop, port = asyncio.get_running_loop(), int(server.url.rpartition(":")[2])
+        assert (await server.ask("GET", "/openapi.json"))[0] == 200
+        await server.http.close()
+        answered: list[str] = []
+        server.app.observers.append(lambda name, status, taken: answered.append(name))
+        # Half a megabyte for each of ten questions, and a client with hardly any room.
+        data = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                client = stack.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+                client.setblocking(False)
+                await loop.sock_connect(client, ("127.0.0.1", port))
+                await loop.sock_sendall(client, data)
+            await until(lambda: len(answered) >= 5)
+            await until(lambda: not server.server.server_state.connections)
+            assert server.app.active == 0 and len(answered) < 50
 
 
 async def test_headers_of_a_proxy_count_only_if_it_is_on_the_list(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class FileBlobs:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise translated(self._directory, error) from error
+            raise translate_error(self._directory, error) from error
 
     async def read(self, key: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a blob."""
@@ -66,15 +66,15 @@ class FileBlobs:
         try:
             file = await asyncio.to_thread(open, path, "rb", 0)
         except FileNotFoundError:
-            raise missing(key) from None
+            raise make_missing(key) from None
         except OSError as error:
-            raise translated(path, error) from error
+            raise translate_error(path, error) from error
         with file:
             while True:
                 try:
                     piece = await asyncio.to_thread(file.read, _PIECE)
                 except OSError as error:
-                    raise translated(path, error) from error
+                    raise translate_error(path, error) from error
                 if not piece:
                     return
                 yield piece
@@ -122,7 +122,7 @@ class FileBlobs:
                 part.unlink()
             return path.read_text(encoding="ascii").strip()
         except OSError as error:
-            raise translated(self._directory, error) from error
+            raise translate_error(self._directory, error) from error
 
     def _remove(self, keys: Sequence[str]) -> None:
         try:
@@ -130,7 +130,7 @@ class FileBlobs:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
         except OSError as error:
-            raise translated(self._directory, error) from error
+            raise translate_error(self._directory, error) from error
 
     def _list_folders(self) -> list[Path]:
         try:
@@ -173,7 +173,7 @@ class FileUpload:
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError as error:
-            raise translated(self._path, error) from error
+            raise translate_error(self._path, error) from error
 
     def _publish(self, path: Path, replaces: bool) -> None:
         try:
@@ -195,7 +195,7 @@ class FileUpload:
                     os.link(self._path, path)
             _sync_directory(path.parent)
         except OSError as error:
-            raise translated(path, error) from error
+            raise translate_error(path, error) from error
 
     def _discard(self) -> None:
         if self._file >= 0:
@@ -262,12 +262,12 @@ def check_upload_name(name: str) -> str:
     return name
 
 
-def missing(key: str) -> ArtifactDamaged:
+def make_missing(key: str) -> ArtifactDamaged:
     """Return the error for a blob that is not there."""
     return ArtifactDamaged(what=key.rpartition("/")[2], detail="it is missing")
 
 
-def translated(path: Path, error: OSError) -> StorageError:
+def translate_error(path: Path, error: OSError) -> StorageError:
     """Return an error of the system as one of ours."""
     if error.errno in _FULL:
         return StorageFull(path=str(path))
@@ -276,4 +276,4 @@ def translated(path: Path, error: OSError) -> StorageError:
     return StorageError(path=str(path), detail=error.strerror or "it cannot be used")
 
 
-__all__ = ["FileBlobs", "FileUpload", "check_blob_key", "check_upload_name", "missing"]
+__all__ = ["FileBlobs", "FileUpload", "check_blob_key", "check_upload_name", "make_missing"]

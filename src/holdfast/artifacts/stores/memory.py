@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.artifacts.blobs import BlobInfo
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, make_missing
 
 _PIECE = 1024 * 1024
 
@@ -44,7 +44,7 @@ class MemoryBlobs:
         """Yield the bytes of a blob."""
         found = self._blobs.get("/".join(check_blob_key(key)))
         if found is None:
-            raise missing(key)
+            raise make_missing(key)
         for start in range(0, len(found), _PIECE):
             yield found[start : start + _PIECE]
 

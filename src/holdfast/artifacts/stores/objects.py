@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, make_missing
 from holdfast.errors import MissingExtra, StorageError, StorageReadOnly, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ObjectBlobs:
         import obstore  # noqa: PLC0415 - an extra
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - an extra
 
-        with self.translated():
+        with self.translate_errors():
             with contextlib.suppress(FileNotFoundError):
                 return await self._read_mark()
             with contextlib.suppress(AlreadyExistsError):
@@ -62,7 +62,7 @@ class ObjectBlobs:
         """Return how many bytes a blob has, `None` if there is none."""
         import obstore  # noqa: PLC0415 - an extra
 
-        with self.translated():
+        with self.translate_errors():
             try:
                 return (await obstore.head_async(self._store, make_object_path(key)))["size"]
             except FileNotFoundError:
@@ -72,11 +72,11 @@ class ObjectBlobs:
         """Yield the bytes of a blob."""
         import obstore  # noqa: PLC0415 - an extra
 
-        with self.translated():
+        with self.translate_errors():
             try:
                 found = await obstore.get_async(self._store, make_object_path(key))
             except FileNotFoundError:
-                raise missing(key) from None
+                raise make_missing(key) from None
             async for piece in found.stream(min_chunk_size=_PIECE):
                 yield bytes(piece)
 
@@ -88,7 +88,7 @@ class ObjectBlobs:
         """Yield every blob once."""
         import obstore  # noqa: PLC0415 - an extra
 
-        with self.translated():
+        with self.translate_errors():
             async for page in obstore.list(self._store, "blobs", chunk_size=500):
                 for found in page:
                     key = _find_key(found["path"])
@@ -100,7 +100,7 @@ class ObjectBlobs:
         import obstore  # noqa: PLC0415 - an extra
 
         names: list[str] = []
-        with self.translated():
+        with self.translate_errors():
             async for page in obstore.list(self._store, "incoming", chunk_size=500):
                 names += [found["path"].rpartition("/")[2] for found in page]
         return names
@@ -114,7 +114,7 @@ class ObjectBlobs:
         import obstore  # noqa: PLC0415 - an extra
 
         if paths:
-            with self.translated(), contextlib.suppress(FileNotFoundError):
+            with self.translate_errors(), contextlib.suppress(FileNotFoundError):
                 await obstore.delete_async(self._store, paths)
 
     async def _read_mark(self) -> str:
@@ -124,7 +124,7 @@ class ObjectBlobs:
         return bytes(await found.bytes_async()).decode("ascii", "replace").strip()
 
     @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn what the bucket says into errors that say what to do."""
         from obstore.exceptions import (  # noqa: PLC0415 - an extra
             BaseError,
@@ -178,14 +178,14 @@ class ObjectUpload:
         if not replaces and await self._blobs.size(key) is not None:
             return
         if self._sending is None:
-            with self._blobs.translated():
+            with self._blobs.translate_errors():
                 data = bytes(self._start)
                 await obstore.put_async(
                     self._store, make_object_path(key), data, use_multipart=False
                 )
             return
         await self._complete()
-        with self._blobs.translated():
+        with self._blobs.translate_errors():
             await obstore.copy_async(self._store, self._path, make_object_path(key))
 
     async def discard(self) -> None:
@@ -221,7 +221,7 @@ class ObjectUpload:
     async def _send(self) -> None:
         import obstore  # noqa: PLC0415 - an extra
 
-        with self._blobs.translated():
+        with self._blobs.translate_errors():
             await obstore.put_async(
                 self._store,
                 self._path,

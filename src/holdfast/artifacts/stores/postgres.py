@@ -12,11 +12,20 @@ from urllib.parse import SplitResult
 import psycopg
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing
+from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, make_missing
 from holdfast.artifacts.stores.registry import BlobStoreKind, BlobStoreOptions
 from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
 
-BOOK = SchemaBook(schema="holdfast_artifacts", package="holdfast.artifacts.stores")
+_TABLES = ("pieces", "uploads", "blobs", "places")
+BOOK = SchemaBook(
+    schema="holdfast_artifacts",
+    package="holdfast.artifacts.stores",
+    granted=_TABLES,
+    erasing=tuple(
+        f"DELETE FROM holdfast_artifacts.{name} WHERE tenant = current_setting('holdfast.tenant')"
+        for name in _TABLES
+    ),
+)
 _PIECE = 1024 * 1024
 _AT_ONCE = 4
 """Blobs of so many pieces are read with one question."""
@@ -95,7 +104,7 @@ class PostgresBlobs:
             key,
         )
         if not rows:
-            raise missing(key)
+            raise make_missing(key)
         if rows[0][0] <= _AT_ONCE * _PIECE:
             for row in rows:
                 yield bytes(row[2])
@@ -108,7 +117,7 @@ class PostgresBlobs:
                 (self.tenant, key),
             )
             if not found:
-                raise missing(key)
+                raise make_missing(key)
             number = 0
             sql = "SELECT data FROM holdfast_artifacts.pieces WHERE upload = %s AND number = %s"
             while pieces := await _ask(connection, sql, (found[0][0], number)):
@@ -284,7 +293,15 @@ async def _migrate(address: SplitResult, base_dir: Path, is_dry: bool) -> Schema
     return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
 
 
-KIND = BlobStoreKind(open=_open, migrate=_migrate)
+async def _grant(address: SplitResult, role: str) -> None:
+    await PostgresPlace(address, BOOK).grant(role)
+
+
+async def _erase(address: SplitResult) -> None:
+    await PostgresPlace(address, BOOK).erase()
+
+
+KIND = BlobStoreKind(open=_open, migrate=_migrate, grant=_grant, erase=_erase)
 """`postgresql://USER@HOST/DATABASE`: many machines, one place."""
 
 __all__ = ["KIND", "PostgresBlobs", "PostgresUpload"]

@@ -49,6 +49,10 @@ class BlobStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Returns where on this machine it keeps its files, which no tool may see."""
     migrate: Callable[[SplitResult, Path, bool], Awaitable[SchemaStatus]] | None = None
     """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
+    grant: Callable[[SplitResult, str], Awaitable[None]] | None = None
+    """Lets a role of the database use it; see `StoreKind.grant`."""
+    erase: Callable[[SplitResult], Awaitable[None]] | None = None
+    """Removes all that the tenant of an address has there, for kinds that keep tenants apart."""
 
 
 def _open_files(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -249,3 +253,17 @@ async def migrate_blob_store(url: str, *, base_dir: Path, is_dry: bool) -> Schem
     """Bring the schema of a store up to date; `None` for one that needs no migration by hand."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.migrate is None else await kind.migrate(address, base_dir, is_dry)
+
+
+async def grant_blob_role(url: str, role: str) -> None:
+    """Let a role of the database at an address use the contents there, where it has roles."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.grant is not None:
+        await kind.grant(address, role)
+
+
+async def erase_blobs(url: str) -> None:
+    """Remove all contents of the tenant that an address names, where tenants share a database."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.erase is not None:
+        await kind.erase(address)

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
-from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, missing, translated
-from holdfast.errors import (
-    HoldfastError,
-    SchemaTooNew,
-    StorageDamaged,
-    StorageError,
-    StorageFull,
-    StorageLocked,
-    StorageReadOnly,
+from holdfast.artifacts.stores.files import (
+    check_blob_key,
+    check_upload_name,
+    make_missing,
+    translate_error,
 )
+from holdfast.errors import SchemaTooNew, StorageDamaged
+from holdfast.journal import SqlitePlace
 
 T = TypeVar("T")
 ARTIFACT_FILE = "artifacts.db"
@@ -83,7 +81,7 @@ class SqliteBlobs:
             await self._ask(reader, "BEGIN", ())
             found = await self._ask(reader, "SELECT upload FROM blobs WHERE key = ?", (key,))
             if not found:
-                raise missing(key)
+                raise make_missing(key)
             number = 0
             sql = "SELECT data FROM pieces WHERE upload = ? AND number = ?"
             while rows := await self._ask(reader, sql, (found[0][0], number)):
@@ -172,7 +170,7 @@ class SqliteBlobs:
                     with self._translate_errors():
                         self._writer = self._open_migrated()
             except OSError as error:
-                raise translated(self._path, error) from error
+                raise translate_error(self._path, error) from error
 
     def _close(self) -> None:
         with self._guard:
@@ -231,7 +229,7 @@ class SqliteBlobs:
         try:
             yield
         except sqlite3.Error as error:
-            raise _translate(error, str(self._path)) from error
+            raise SqlitePlace(self._path).explain(error) from error
 
 
 class SqliteUpload:
@@ -328,20 +326,6 @@ def _lock_directory(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _translate(error: sqlite3.Error, path: str) -> HoldfastError:
-    # Extended codes keep the primary code in their low byte.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFull(path=path)
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-        return StorageReadOnly(path=path, detail=str(error))
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StorageLocked(path=path)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StorageDamaged(path=path, detail=str(error))
-    return StorageError(path=path, detail=str(error))
 
 
 __all__ = ["ARTIFACT_FILE", "SqliteBlobs", "SqliteUpload"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import SplitResult
 
 import psycopg
+from psycopg import sql
 
 from holdfast.errors import HoldfastError
 from holdfast.journal.stores._postgres_connections import (
@@ -59,13 +61,53 @@ class PostgresPlace(Connections):
         """Return the error of ours that fits one of the driver."""
         return translate(error, self.target.shown)
 
+    async def grant(self, role: str) -> None:
+        """Let a role use what it needs to serve requests; nothing where nothing is set up.
+
+        Raises:
+            StorageError: the caller does not own the schema.
+        """
+        to, schema = sql.Identifier(role), sql.Identifier(self.book.schema)
+        listed = sql.SQL(", ").join(
+            sql.Identifier(self.book.schema, name) for name in self.book.granted
+        )
+        try:
+            async with await self._connect_once() as connection, connection.transaction():
+                if not (await read_version(connection, self.book))[0]:
+                    return
+                for statement, what in (
+                    ("GRANT USAGE ON SCHEMA {} TO {}", schema),
+                    ("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}", listed),
+                    ("GRANT SELECT ON {} TO {}", sql.Identifier(self.book.schema, "migrations")),
+                ):
+                    await connection.execute(sql.SQL(statement).format(what, to))
+        except psycopg.Error as error:
+            raise self.explain(error) from error
+
+    async def erase(self) -> None:
+        """Remove all rows of the tenant that the address names; none else is touched."""
+        try:
+            async with await self._connect_once() as connection, connection.transaction():
+                if not (await read_version(connection, self.book))[0]:
+                    return
+                await connection.execute(
+                    "SELECT set_config('holdfast.tenant', %s, true)", (self.target.tenant,)
+                )
+                for statement in self.book.erasing:
+                    await connection.execute(statement)
+        except psycopg.Error as error:
+            raise self.explain(error) from error
+
+    async def _connect_once(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+        return await psycopg.AsyncConnection.connect(
+            self.target.conninfo, autocommit=True, **self.target.options
+        )
+
     async def migrate(self, *, is_dry: bool) -> SchemaStatus:
         """Bring the schema up to date, or only say which one it has."""
         steps = list_migrations(self.book)
         try:
-            async with await psycopg.AsyncConnection.connect(
-                self.target.conninfo, autocommit=True
-            ) as connection:
+            async with await self._connect_once() as connection:
                 applied = [] if is_dry else await migrate(connection, self.target.shown, self.book)
                 version, _ = await read_version(connection, self.book)
         except psycopg.Error as error:

@@ -27,6 +27,10 @@ class SchemaBook(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     package: str
     """Its steps are the files in `sql/postgres` of this package."""
+    granted: tuple[str, ...] = ()
+    """Tables and views that a role needs which serves requests."""
+    erasing: tuple[str, ...] = ()
+    """Statements that remove all rows of the tenant that the transaction names."""
 
 
 JOURNAL = SchemaBook(schema="holdfast", package="holdfast.journal.stores")

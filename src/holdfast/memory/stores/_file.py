@@ -12,8 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.errors import SchemaTooNew, StorageDamaged, StorageFull, StorageReadOnly
-from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_file import connect
+from holdfast.journal import SqlitePlace
 
 APPLICATION_ID = 0x484D454D
 """`HMEM`: marks a file as ours."""
@@ -21,7 +20,9 @@ _CACHE_KB = 16_000
 """What searches touch of some ten thousand memories; with SQLite's 2 MB they read it each time."""
 
 
-def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def open_file(
+    place: SqlitePlace, path: Path, *, is_synced: bool
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Create or check the file; return a connection that writes and one that reads."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -31,12 +32,12 @@ def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlit
         with _lock_alone(path.parent):
             # Created with the right mode from the start: others never see it open.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            writer = connect(path)
+            writer = place.connect()
             try:
-                migrate(writer, str(path))
+                migrate(writer, place)
                 if is_synced:
                     writer.execute("PRAGMA synchronous = FULL")
-                reader = connect(path)
+                reader = place.connect()
             except BaseException:
                 writer.close()
                 raise
@@ -49,14 +50,14 @@ def open_file(path: Path, *, is_synced: bool) -> tuple[sqlite3.Connection, sqlit
     return writer, reader
 
 
-def open_memory() -> sqlite3.Connection:
+def open_memory(place: SqlitePlace) -> sqlite3.Connection:
     """Return a database that lives as long as its connection."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    migrate(connection, ":memory:")
+    connection = place.connect()
+    migrate(connection, place)
     return connection
 
 
-def migrate(connection: sqlite3.Connection, path: str) -> None:
+def migrate(connection: sqlite3.Connection, place: SqlitePlace) -> None:
     """Check that the database is ours, and bring it to the newest schema.
 
     Raises:
@@ -65,12 +66,12 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
     """
     try:
         steps = _list_migrations()
-        _check_ours(connection, path, len(steps))
+        _check_ours(connection, place.name, len(steps))
         # Both only count before the first table.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("BEGIN IMMEDIATE")
-        version = _check_ours(connection, path, len(steps))
+        version = _check_ours(connection, place.name, len(steps))
         for script in steps[version:]:
             for statement in _split_statements(script):
                 connection.execute(statement)
@@ -81,7 +82,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
             connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise translate(error, path) from error
+        raise place.explain(error) from error
 
 
 def _check_ours(connection: sqlite3.Connection, path: str, known: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.memory.storage import IndexRow, MemoryFilter, MemoryPlace, NearestQuery
 from holdfast.memory.stores._database import MemoryDatabase
-from holdfast.memory.stores._reading import build_places_sql, list_index_rows, list_passing
+from holdfast.memory.stores._reading import build_filter_sql, build_places_sql, list_index_rows
 
 _MOST_NEAREST = 1_000
 _LONGEST = 4_000
@@ -42,7 +42,7 @@ def list_nearest(
         return []
     limit = min(near.limit, _MOST_NEAREST)
     place, values = build_places_sql(places)
-    condition, more = list_passing(db, where, now)
+    condition, more = build_filter_sql(db, where, now)
     db.execute(_SETTINGS, (str(limit),))
     # A number of ours: the index is chosen by it, and a value that is bound would hide it.
     length = f"halfvec({dimension})"
@@ -64,7 +64,7 @@ def list_newest(
 ) -> list[int]:
     """Return the newest rows that pass a filter, so that none is missing where little fits."""
     place, values = build_places_sql(places)
-    condition, more = list_passing(db, where, now)
+    condition, more = build_filter_sql(db, where, now)
     found = db.execute(
         f"SELECT m.row FROM memories m WHERE {place} AND {condition}"
         " ORDER BY m.created DESC, m.row DESC LIMIT ?",
@@ -91,7 +91,7 @@ def list_passing_among(
 ) -> list[int]:
     """Return which of some rows pass a filter, ascending."""
     place, values = build_places_sql(places)
-    condition, more = list_passing(db, where, now)
+    condition, more = build_filter_sql(db, where, now)
     found = db.execute(
         f"SELECT m.row FROM memories m WHERE {place} AND {condition} AND m.row = ANY(?)"
         " ORDER BY m.row",

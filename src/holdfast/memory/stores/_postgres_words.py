@@ -24,8 +24,8 @@ from holdfast.memory.storage import LexicalHit, MemoryPlace, WordCounts
 from holdfast.memory.stores._database import Rows
 from holdfast.memory.stores._reading import (
     build_places_sql,
-    compute_revision,
-    search_word,
+    name_mark,
+    read_revision,
     select_telling,
 )
 from holdfast.memory.words import is_pair_start
@@ -155,7 +155,7 @@ class PostgresDatabase:
             return []
         self._known.keep_up(self)
         counts = self._count(terms)
-        marks = " | ".join(sorted({f"'{search_word(place)}'" for place in places}))
+        marks = " | ".join(sorted({f"'{name_mark(place)}'" for place in places}))
         where = f"'{self._known.mark}' & ({marks})"
         if self._known.indexed > _MANY and not self._is_small(where):
             terms = select_telling(counts, _MANY) or terms
@@ -323,7 +323,7 @@ class WordStatistics:
     def keep_up(self, db: PostgresDatabase) -> None:
         """Forget what may have changed."""
         # Asked first: what is counted is at least as new.
-        last = compute_revision(db)
+        last = read_revision(db)
         if last != self._revision or len(self.counts) + len(self.small) >= _MOST_STEMS:
             self.counts, self.small = {}, {}
             found = db.execute("SELECT indexed, words FROM revisions").fetchone()

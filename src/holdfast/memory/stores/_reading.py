@@ -44,7 +44,7 @@ def describe_places(tenant: str, scope: str, owner: str) -> str:
     return f"{own} {name_place(tenant, 'session')}" if scope == "session" else own
 
 
-def search_word(place: MemoryPlace) -> str:
+def name_mark(place: MemoryPlace) -> str:
     """Return the word by which rows of a place are found."""
     if place.owner is None:
         return name_place(place.tenant, place.scope)
@@ -64,7 +64,9 @@ def build_places_sql(places: Sequence[MemoryPlace], *, sign: str = "") -> tuple[
     return f"({' OR '.join(parts) or 'FALSE'})", list(values)
 
 
-def list_passing(db: MemoryDatabase, where: MemoryFilter, now: float) -> tuple[str, list[object]]:
+def build_filter_sql(
+    db: MemoryDatabase, where: MemoryFilter, now: float
+) -> tuple[str, list[object]]:
     """Return the SQL condition of a filter; values are bound, never written into it."""
     parts = ["m.forgotten IS NULL", "(m.expires IS NULL OR m.expires > ? OR m.is_pinned)"]
     values: list[object] = [now]
@@ -137,7 +139,7 @@ def list_rows_where(
 ) -> list[int]:
     """Return the rows of some places that pass a filter, ascending."""
     place, values = build_places_sql(places)
-    condition, more = list_passing(db, where, now)
+    condition, more = build_filter_sql(db, where, now)
     sql = f"SELECT m.row FROM memories m WHERE {place} AND {condition} ORDER BY m.row"
     return [row for (row,) in db.execute(sql, [*values, *more])]
 
@@ -182,7 +184,7 @@ def _make_entry(row: Sequence[Any], links: dict[str, list[str]]) -> MemoryEntry:
     )
 
 
-def compute_revision(db: MemoryDatabase) -> int:
+def read_revision(db: MemoryDatabase) -> int:
     """Return the number of the last change."""
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
     return last

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from holdfast.memory.storage import LexicalHit, MemoryPlace, WordCounts
 from holdfast.memory.stores._reading import (
     build_places_sql,
-    compute_revision,
-    search_word,
+    name_mark,
+    read_revision,
     select_telling,
 )
 from holdfast.memory.words import match_expression, match_place, match_word
@@ -102,7 +102,7 @@ class SqliteDatabase:
         """Return how well rows fit the words, alone and together with the turn before."""
         if not words or not places:
             return []
-        marks = tuple(search_word(place) for place in places)
+        marks = tuple(name_mark(place) for place in places)
         # Rows of other places are refused by their own columns in any case. Where a place is
         # small, its mark in the index also keeps them from being weighed, so that a word counts
         # however often other places hold it; a large one's mark would cost more than it saves.
@@ -199,7 +199,7 @@ class IndexStatistics:
 
     def _keep_up(self, db: SqliteDatabase) -> None:
         # Asked first: what is counted is at least as new.
-        last = compute_revision(db)
+        last = read_revision(db)
         if last != self._revision or len(self._small) + len(self._counts) >= _MANY:
             self._revision = last
             self._small.clear()

@@ -75,7 +75,7 @@ class SqlMemoryStorage:
 
         def read(db: MemoryDatabase) -> list[MemoryEntry]:
             place, values = _reading.build_places_sql(places)
-            condition, more = _reading.list_passing(db, where, now)
+            condition, more = _reading.build_filter_sql(db, where, now)
             condition, values = f"{place} AND {condition}", [*values, *more]
             if after:
                 condition += (
@@ -121,7 +121,7 @@ class SqlMemoryStorage:
 
     async def revision(self) -> int:
         """Return the number of the last change."""
-        return await self._read(_reading.compute_revision)
+        return await self._read(_reading.read_revision)
 
     async def changes(self, place: MemoryPlace, model: str, *, after: int) -> list[IndexRow]:
         """Return what changed in a place."""

@@ -21,7 +21,7 @@ _INFERRED_AT_ONCE = 200
 _NEWEST = 2**62
 
 
-def compute_next_revision(db: MemoryDatabase) -> int:
+def take_revision(db: MemoryDatabase) -> int:
     """Return a number above all revisions so far."""
     db.execute("UPDATE revisions SET last = last + 1")
     last: int = db.execute("SELECT last FROM revisions").fetchone()[0]
@@ -111,7 +111,7 @@ def _make_turn(db: MemoryDatabase, row: int, speaker: str, previous: int | None)
     follows = previous if known[0] is None else known[0]
     db.execute(
         "UPDATE memories SET inferred_speaker = ?, previous = ?, revision = ? WHERE row = ?",
-        (speaker, follows, compute_next_revision(db), row),
+        (speaker, follows, take_revision(db), row),
     )
     if known[0] is None and previous is not None:
         text = _before_text(_read_content(db, previous))
@@ -170,7 +170,7 @@ def _insert(db: MemoryDatabase, draft: MemoryDraft, previous: int | None, inferr
         "superseded_by": "",
         "bytes": len(draft.content.encode()),
         "inferred_speaker": inferred,
-        "revision": compute_next_revision(db),
+        "revision": take_revision(db),
     }
     marks = ", ".join("?" * len(values))
     sql = f"INSERT INTO memories ({', '.join(values)}) VALUES ({marks})"
@@ -183,7 +183,7 @@ def _supersede(db: MemoryDatabase, draft: MemoryDraft) -> None:
         "UPDATE memories SET superseded_by = ?, revision = ?,"
         " valid_to = CASE WHEN valid_to < ? THEN valid_to ELSE ? END"
         " WHERE row = ? AND superseded_by = '' AND forgotten IS NULL",
-        (draft.id, compute_next_revision(db), draft.valid_from, draft.valid_from, row),
+        (draft.id, take_revision(db), draft.valid_from, draft.valid_from, row),
     )
     if not changed.rowcount:
         raise AlreadyExists(kind="newer version of memory", value=draft.supersedes)
@@ -223,7 +223,7 @@ def pin(db: MemoryDatabase, tenant: str, memory_id: str, is_pinned: bool) -> Non
     row, _ = _read_row(db, tenant, memory_id)
     db.execute(
         "UPDATE memories SET is_pinned = ?, revision = ? WHERE row = ?",
-        (is_pinned, compute_next_revision(db), row),
+        (is_pinned, take_revision(db), row),
     )
 
 
@@ -267,9 +267,7 @@ def put_vectors(
         tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
             put_vector(db, tenant, row, model, vector)
-            db.execute(
-                "UPDATE memories SET revision = ? WHERE row = ?", (compute_next_revision(db), row)
-            )
+            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (take_revision(db), row))
     for row, some in tokens.items():
         tenant = _read_tenant_of_living(db, row)
         if tenant is not None:
@@ -281,9 +279,7 @@ def put_vectors(
             # No caller goes on asking an old server for the sake of what the new one refuses.
             db.execute("DELETE FROM vectors WHERE tenant = ? AND row = ?", (tenant, row))
             db.execute("DELETE FROM tokens WHERE row = ?", (row,))
-            db.execute(
-                "UPDATE memories SET revision = ? WHERE row = ?", (compute_next_revision(db), row)
-            )
+            db.execute("UPDATE memories SET revision = ? WHERE row = ?", (take_revision(db), row))
     _drop_empty_spaces(db, model)
 
 
@@ -363,7 +359,7 @@ def _forget_row(db: MemoryDatabase, tenant: str, row: int, now: float, reason: s
         "UPDATE memories SET content = '', metadata = '{}', provenance = '{}', speaker = '',"
         " inferred_speaker = '', kind = '', bytes = 0, is_pinned = FALSE, forgotten = ?,"
         " forgotten_why = ?, revision = ? WHERE row = ?",
-        (now, reason, compute_next_revision(db), row),
+        (now, reason, take_revision(db), row),
     )
     db.drop_words(row)
     for table in ("vectors", "tokens", "refusals"):
@@ -447,6 +443,6 @@ def drop_vectors(db: MemoryDatabase, model: str) -> int:
     db.execute("DELETE FROM tokens WHERE model = ?", (model,))
     db.execute(
         "UPDATE memories SET revision = ? WHERE row IN (SELECT row FROM vectors WHERE model = ?)",
-        (compute_next_revision(db), model),
+        (take_revision(db), model),
     )
     return db.execute("DELETE FROM vectors WHERE model = ?", (model,)).rowcount

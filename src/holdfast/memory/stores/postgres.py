@@ -38,7 +38,24 @@ _MOST_IN_MEMORY = 20_000
 _LATELY = 500
 _MOST_SPEAKERS = 500
 _MOST_OUTLINES = 1_000
-BOOK = SchemaBook(schema="holdfast_memory", package="holdfast.memory.stores")
+_VIEWS = (
+    "words",
+    "tokens",
+    "vectors",
+    "links",
+    "refusals",
+    "spaces",
+    "fences",
+    "memories",
+    "revisions",
+)
+BOOK = SchemaBook(
+    schema="holdfast_memory",
+    package="holdfast.memory.stores",
+    granted=_VIEWS,
+    # Views show, and let be removed, what is of the tenant.
+    erasing=tuple(f"DELETE FROM holdfast_memory.{name}" for name in _VIEWS),
+)
 _PATIENCE_S = 30.0
 _BEGIN = (
     "SELECT set_config('holdfast.tenant', %s, true), set_config('search_path', %s, true),"
@@ -107,7 +124,7 @@ class PostgresMemoryStorage(SqlMemoryStorage):
         pool: psycopg_pool.ConnectionPool[psycopg.Connection[tuple[Any, ...]]]
         pool = psycopg_pool.ConnectionPool(
             self._place.target.conninfo,
-            kwargs={"autocommit": True},
+            kwargs={"autocommit": True, **self._place.target.options},
             min_size=0,
             max_size=self._place.target.readers + 1,
             timeout=_PATIENCE_S,
@@ -131,16 +148,31 @@ class PostgresMemoryStorage(SqlMemoryStorage):
 
     def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Ask in one transaction; once more if the connection broke."""
-        for _ in range(2):
-            with contextlib.suppress(StorageUnavailable):
-                return self._run(work, is_writing=False)
+        try:
+            return self._run(work, is_writing=False)
+        except StorageUnavailable:
+            self._drop_broken()
         return self._run(work, is_writing=False)
 
     def run_writing(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Change something in one transaction, while no other process writes for this tenant.
 
-        If the connection breaks at the end, it may be stored although this raises.
+        It begins once more if the connection was broken by then. If it breaks later, what was
+        written may be stored although this raises.
         """
+        has_begun = False
+
+        def begin(db: MemoryDatabase) -> T:
+            nonlocal has_begun
+            has_begun = True
+            return work(db)
+
+        try:
+            return self._run(begin, is_writing=True)
+        except StorageUnavailable:
+            if has_begun:
+                raise
+            self._drop_broken()
         return self._run(work, is_writing=True)
 
     def measure_bytes(self) -> int:
@@ -229,6 +261,11 @@ class PostgresMemoryStorage(SqlMemoryStorage):
                 connection.execute("SELECT last FROM revisions FOR UPDATE")
             return work(PostgresDatabase(connection, self._statistics))
 
+    def _drop_broken(self) -> None:
+        """Have those connections made anew that a restart of the server has broken."""
+        if self._pool is not None:
+            self._pool.check()
+
     @property
     def _statistics(self) -> WordStatistics:
         """What this thread knows of words; threads share nothing."""
@@ -291,7 +328,9 @@ async def _holds(address: SplitResult) -> bool:
     place = PostgresPlace(address, BOOK)
     try:
         async with (
-            await psycopg.AsyncConnection.connect(place.target.conninfo) as connection,
+            await psycopg.AsyncConnection.connect(
+                place.target.conninfo, **place.target.options
+            ) as connection,
             connection.transaction(),
         ):
             await connection.execute(
@@ -310,7 +349,15 @@ async def _migrate(address: SplitResult, is_dry: bool) -> SchemaStatus:
     return await PostgresPlace(address, BOOK).migrate(is_dry=is_dry)
 
 
-KIND = MemoryStoreKind(open=_open, holds=_holds, migrate=_migrate)
+async def _grant(address: SplitResult, role: str) -> None:
+    await PostgresPlace(address, BOOK).grant(role)
+
+
+async def _erase(address: SplitResult) -> None:
+    await PostgresPlace(address, BOOK).erase()
+
+
+KIND = MemoryStoreKind(open=_open, holds=_holds, migrate=_migrate, grant=_grant, erase=_erase)
 """`postgresql://USER@HOST/DATABASE`: many machines, the same memories."""
 
 __all__ = ["KIND", "PostgresMemoryStorage"]

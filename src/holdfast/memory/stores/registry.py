@@ -32,6 +32,10 @@ class MemoryStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Says whether anything is remembered at an address that is no place on this machine."""
     migrate: Callable[[SplitResult, bool], Awaitable[SchemaStatus]] | None = None
     """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
+    grant: Callable[[SplitResult, str], Awaitable[None]] | None = None
+    """Lets a role of the database use it; see `StoreKind.grant`."""
+    erase: Callable[[SplitResult], Awaitable[None]] | None = None
+    """Removes all that the tenant of an address has there, for kinds that keep tenants apart."""
 
 
 def _open_sqlite(address: SplitResult, base_dir: Path, is_synced: bool) -> MemoryStorage:
@@ -96,3 +100,17 @@ async def migrate_memory_storage(url: str, *, base_dir: Path, is_dry: bool) -> S
     """Bring the schema of a storage up to date; `None` for one that needs no migration by hand."""
     kind, address = _KINDS.find(url or _DEFAULT)
     return None if kind.migrate is None else await kind.migrate(address, is_dry)
+
+
+async def grant_memory_role(url: str, role: str) -> None:
+    """Let a role of the database at an address use the memories there, where it has roles."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.grant is not None:
+        await kind.grant(address, role)
+
+
+async def erase_memories(url: str) -> None:
+    """Remove all memories of the tenant that an address names, where tenants share a database."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.erase is not None:
+        await kind.erase(address)

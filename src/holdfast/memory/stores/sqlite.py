@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError, MemoryIndexDamaged, StorageDamaged, UsageError
-from holdfast.journal.stores._sqlite_errors import translate
-from holdfast.journal.stores._sqlite_file import compute_size
+from holdfast.journal import SqlitePlace
 from holdfast.memory.storage import LexicalHit, MemoryPlace
 from holdfast.memory.stores import _reading
 from holdfast.memory.stores._database import MemoryDatabase
@@ -41,6 +40,7 @@ class SqliteMemoryStorage(SqlMemoryStorage):
     def __init__(self, path: Path | None, *, is_synced: bool = False) -> None:
         """Name the file; None keeps everything in memory, for as long as this object."""
         self._path = path
+        self._place = SqlitePlace(path)
         self._is_synced = is_synced
         self._writer: _LockedConnection | None = None
         self._reader: _LockedConnection | None = None
@@ -62,9 +62,9 @@ class SqliteMemoryStorage(SqlMemoryStorage):
 
     def _open(self, is_given_up: threading.Event) -> None:
         if self._path is None:
-            self._writer = self._reader = _LockedConnection(open_memory())
+            self._writer = self._reader = _LockedConnection(open_memory(self._place))
         else:
-            writer, reader = open_file(self._path, is_synced=self._is_synced)
+            writer, reader = open_file(self._place, self._path, is_synced=self._is_synced)
             self._writer, self._reader = _LockedConnection(writer), _LockedConnection(reader)
         if is_given_up.is_set():
             for held in self._let_go():
@@ -87,7 +87,9 @@ class SqliteMemoryStorage(SqlMemoryStorage):
         try:
             return super().search_words(places, words)
         except StorageDamaged as error:
-            raise MemoryIndexDamaged(path=self._name, detail=error.context["detail"]) from error
+            raise MemoryIndexDamaged(
+                path=self._place.name, detail=error.context["detail"]
+            ) from error
 
     async def revision(self) -> int:
         """Return the number of the last change."""
@@ -97,13 +99,13 @@ class SqliteMemoryStorage(SqlMemoryStorage):
         # One row of one page: a thread would cost many times as much.
         try:
             with self._translate():
-                return _reading.compute_revision(held.database)
+                return _reading.read_revision(held.database)
         finally:
             held.lock.release()
 
     def measure_bytes(self) -> int:
         """Return how many bytes the file takes."""
-        return compute_size(self._path) if self._path is not None else 0
+        return self._place.measure_bytes()
 
     # --- changing ---------------------------------------------------------------------
 
@@ -127,10 +129,6 @@ class SqliteMemoryStorage(SqlMemoryStorage):
         return found is None or not found[0]
 
     # --- inside -----------------------------------------------------------------------
-
-    @property
-    def _name(self) -> str:
-        return str(self._path or ":memory:")
 
     def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Ask the connection that reads."""
@@ -167,9 +165,9 @@ class SqliteMemoryStorage(SqlMemoryStorage):
             raise self._explain(error) from error
 
     def _explain(self, error: sqlite3.Error) -> HoldfastError:
-        found = translate(error, self._name)
+        found = self._place.explain(error)
         if isinstance(found, StorageDamaged) or "fts5" in str(error):
-            return StorageDamaged(path=self._name, detail=str(error))
+            return StorageDamaged(path=self._place.name, detail=str(error))
         return found
 
     def _require_open(self, held: _LockedConnection | None) -> _LockedConnection:

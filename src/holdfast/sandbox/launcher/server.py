@@ -81,7 +81,7 @@ def _enter(config: dict[str, Any]) -> tuple[str, bool]:
 
 
 class _Desk:
-    """TurnTools jobs to the confined thread and takes their results back."""
+    """Hands jobs to the confined thread and takes their results back."""
 
     def __init__(self, confinement: ThreadConfinement) -> None:
         self._confinement = confinement

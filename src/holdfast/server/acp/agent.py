@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import acp
 from acp import RequestError, helpers, schema
+from typing_extensions import override
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError, NotFound, UsageError
@@ -25,7 +26,7 @@ _TITLE: Final = 60
 _NEW: Final = "Conversation in an editor"
 
 
-class EditorAgent:
+class EditorAgent(acp.Agent):
     """Answers one editor, as the owner of the state directory."""
 
     def __init__(self, runtime: Runtime, default_agent: str) -> None:
@@ -74,12 +75,13 @@ class EditorAgent:
 
     # --- sessions ---------------------------------------------------------------------
 
+    @override
     async def new_session(
         self,
         cwd: str,
         additional_directories: list[str] | None = None,
         mcp_servers: list[Any] | None = None,
-        **_: Any,  # noqa: ANN401 - as above
+        **_: Any,
     ) -> schema.NewSessionResponse:
         """Begin a session in the editor's folder.
 
@@ -190,7 +192,7 @@ class EditorAgent:
         """Go on with a copy of a session; the session stays as it is."""
         await self._find(session_id)
         made = await sessions.fork.perform(self._runtime, OWNER, session_id)
-        self._modes[made.id] = self._mode_of(session_id)
+        self._modes[made.id] = self._find_mode(session_id)
         return schema.ForkSessionResponse(session_id=made.id, modes=await self._list_modes(made.id))
 
     async def set_config_option(
@@ -205,11 +207,12 @@ class EditorAgent:
 
     # --- prompts ----------------------------------------------------------------------
 
+    @override
     async def prompt(
         self,
         session_id: str,
         prompt: list[Any],
-        **_: Any,  # noqa: ANN401 - as above
+        **_: Any,
     ) -> schema.PromptResponse:
         """Answer a prompt, or perform the command that it is."""
         session = await self._find(session_id)
@@ -223,7 +226,7 @@ class EditorAgent:
             return schema.PromptResponse(stop_reason="end_turn")
         assert self._editor is not None
         turn = PromptTurn(
-            self._runtime, self._editor, session_id, session.directory, self._mode_of(session_id)
+            self._runtime, self._editor, session_id, session.directory, self._find_mode(session_id)
         )
         self._turns[session_id] = turn
         try:
@@ -242,10 +245,12 @@ class EditorAgent:
         if turn is not None:
             await turn.cancel()
 
+    @override
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Refuse what is no part of the protocol."""
         raise RequestError.method_not_found(method)
 
+    @override
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
         """Ignore what is no part of the protocol."""
 
@@ -270,7 +275,7 @@ class EditorAgent:
                     return True
         return False
 
-    def _mode_of(self, session_id: str) -> str:
+    def _find_mode(self, session_id: str) -> str:
         return self._modes.get(session_id, self._default)
 
     async def _list_modes(self, session_id: str) -> schema.SessionModeState:
@@ -280,7 +285,7 @@ class EditorAgent:
             for one in known
             if one.mode != "subagent"
         ]
-        current = self._mode_of(session_id)
+        current = self._find_mode(session_id)
         return schema.SessionModeState(current_mode_id=current, available_modes=modes)
 
     async def _offer_commands(self, session_id: str) -> None:

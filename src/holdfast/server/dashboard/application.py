@@ -17,7 +17,14 @@ from holdfast.identity import make_form_token
 from holdfast.observability import Logger
 from holdfast.operations import Caller
 from holdfast.server.app import HttpApplication
-from holdfast.server.dashboard.asks import Ask, GoTo, Shown, Streamed
+from holdfast.server.dashboard.asks import (
+    CONTENT_POLICY,
+    PAGE_HEADERS,
+    Ask,
+    GoTo,
+    Shown,
+    Streamed,
+)
 from holdfast.server.dashboard.rendering import Renderer
 from holdfast.server.dashboard.routes import Routes
 from holdfast.server.dashboard.views import add_views
@@ -28,10 +35,6 @@ from holdfast.server.problems import ProblemRaised, make_problem
 
 _log = Logger("holdfast.server.dashboard")
 PREFIX: Final = "dashboard"
-CONTENT_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 HTML: Final = "text/html; charset=utf-8"
 _TYPES: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
                  ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}  # fmt: skip
@@ -42,13 +45,6 @@ _WRONG: Final = {
     "provider": "The identity provider refused, or its token opens nothing here.",
 }
 _THEMES: Final = frozenset({"light", "dark"})
-_HEADERS: Final = (
-    ("content-security-policy", CONTENT_POLICY),
-    ("x-frame-options", "DENY"),
-    ("cross-origin-opener-policy", "same-origin"),
-    # With `no-referrer` a browser would send forms as if they came from nowhere (`Origin: null`).
-    ("referrer-policy", "same-origin"),
-)
 
 
 class Dashboard:
@@ -113,14 +109,14 @@ class Dashboard:
         if isinstance(shown, Streamed):
             return None
         if isinstance(shown, ServerResponse):
-            return msgspec.structs.replace(shown, headers=(*shown.headers, *_HEADERS))
+            return msgspec.structs.replace(shown, headers=(*shown.headers, *PAGE_HEADERS))
         if isinstance(shown, GoTo):
             mark = "&" if "?" in shown.address else "?"
             place = f"{shown.address}{mark}note={shown.note}" if shown.note else shown.address
-            return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
+            return ServerResponse(303, b"", HTML, (("location", place), *PAGE_HEADERS))
         html = await self._renderer.render_page(ask, shown, theme=_read_theme(ask.request))
         saved = [("content-disposition", f'attachment; filename="{shown.file_name}"')]
-        headers = (*saved, *_HEADERS) if shown.file_name else _HEADERS
+        headers = (*saved, *PAGE_HEADERS) if shown.file_name else PAGE_HEADERS
         return ServerResponse(shown.status, html, HTML, headers)
 
     def _show_problem(
@@ -130,7 +126,7 @@ class Dashboard:
         values = {"problem": problem, "home": find_root(request)}
         html = self._renderer.render_bare("error.html", request, values, theme=_read_theme(request))
         kept = tuple(one for one in headers if one[0] in ("retry-after", "allow"))
-        return ServerResponse(problem.status, html, HTML, (*kept, *_HEADERS))
+        return ServerResponse(problem.status, html, HTML, (*kept, *PAGE_HEADERS))
 
     # --- who asks ---------------------------------------------------------------------
 
@@ -203,7 +199,7 @@ class Dashboard:
             "has_jwt": bool(self.app.options.jwt.jwks_file or self.app.options.jwt.jwks_url),
         }
         html = self._renderer.render_bare("login.html", request, values, theme=_read_theme(request))
-        return ServerResponse(status, html, HTML, _HEADERS)
+        return ServerResponse(status, html, HTML, PAGE_HEADERS)
 
     def _link_provider(self, request: ServerRequest, next_: str) -> str:
         """Return where the identity provider is asked for a login; empty without one."""
@@ -224,8 +220,8 @@ class Dashboard:
         wanted = quote(f"{here}?{query}" if query else here, safe="")
         place = f"{root}/login?next={wanted}" if here != root else f"{root}/login"
         if request.headers.get("hx-request"):
-            return ServerResponse(401, b"", HTML, (("hx-redirect", place), *_HEADERS))
-        return ServerResponse(303, b"", HTML, (("location", place), *_HEADERS))
+            return ServerResponse(401, b"", HTML, (("hx-redirect", place), *PAGE_HEADERS))
+        return ServerResponse(303, b"", HTML, (("location", place), *PAGE_HEADERS))
 
     def _set_theme(self, request: ServerRequest, form: list[tuple[str, str]]) -> ServerResponse:
         given = dict(form)
@@ -245,7 +241,7 @@ class Dashboard:
         kind = _TYPES.get(name[name.rindex(".") :], "application/octet-stream")
         # Asked for with the digest of all files in the address: a new version is a new address.
         kept = ("cache-control", "public, max-age=31536000, immutable")
-        return ServerResponse(200, body, kind, (kept, *_HEADERS))
+        return ServerResponse(200, body, kind, (kept, *PAGE_HEADERS))
 
 
 def find_root(request: ServerRequest) -> str:
@@ -272,7 +268,7 @@ def read_cookies(request: ServerRequest) -> Mapping[str, str]:
 
 
 def _go_to(place: str, *headers: tuple[str, str]) -> ServerResponse:
-    return ServerResponse(303, b"", HTML, (("location", place), *headers, *_HEADERS))
+    return ServerResponse(303, b"", HTML, (("location", place), *headers, *PAGE_HEADERS))
 
 
 def _read_theme(request: ServerRequest) -> str:

@@ -14,6 +14,19 @@ from holdfast.server.app import HttpApplication
 from holdfast.server.http import Send, ServerRequest, ServerResponse
 from holdfast.server.redaction import hold_pieces
 
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS: Final = (
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-frame-options", "DENY"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    # With `no-referrer` a browser would send forms as if they came from nowhere (`Origin: null`).
+    ("referrer-policy", "same-origin"),
+)
+"""What every answer of the dashboard brings along."""
 _MOST_KEPT: Final = 5_000
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,4 +128,13 @@ class Streamed:
 Shown: TypeAlias = "ShownPage | GoTo | ServerResponse | Streamed"
 View: TypeAlias = Callable[[Ask], Awaitable[Shown]]
 
-__all__ = ["Ask", "GoTo", "Shown", "ShownPage", "Streamed", "View"]
+__all__ = [
+    "CONTENT_POLICY",
+    "PAGE_HEADERS",
+    "Ask",
+    "GoTo",
+    "Shown",
+    "ShownPage",
+    "Streamed",
+    "View",
+]

@@ -19,6 +19,10 @@ class Routes:
         """Show a view at a path, such as `runs/{run_id}`."""
         self._known.append((method, tuple(filter(None, path.split("/"))), view))
 
+    def list_paths(self) -> list[tuple[str, str]]:
+        """Return the methods and paths of all pages."""
+        return [(method, "/".join(pattern)) for method, pattern, _ in self._known]
+
     def find(self, method: str, words: Sequence[str]) -> tuple[View, dict[str, str]]:
         """Return the view of a path, and its words by name.
 

@@ -33,6 +33,8 @@ class RunFigures(msgspec.Struct, frozen=True):
     """Tokens of each answer, in order."""
     calls: int = 0
     """Calls of tools that its answers ask for."""
+    trace_id: str = ""
+    """Of its caller's trace, if the caller had one."""
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -105,7 +107,15 @@ def _sum_up(payloads: Sequence[dict[str, Any]]) -> RunFigures:
         cost = None
     parts = [part for one in answers for part in one.get("parts", ())]
     calls = sum(part.get("type") == "tool" for part in parts)
-    return RunFigures(_cut_title(messages[:1]), sum(points), cost, points, calls)
+    trace = next((str(one["traceparent"]) for one in payloads if one.get("traceparent")), "")
+    return RunFigures(
+        title=_cut_title(messages[:1]),
+        tokens=sum(points),
+        cost_usd=cost,
+        points=points,
+        calls=calls,
+        trace_id=trace.split("-")[1] if trace.count("-") == 3 else "",
+    )
 
 
 def _cut_title(messages: Sequence[dict[str, Any]]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents import AgentResult
 from holdfast.clock import SYSTEM
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, RequestInvalid, UsageError
 from holdfast.messages import FilePart, TextPart
 from holdfast.operations import agents, artifacts, events, runs, sessions
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
@@ -25,6 +25,7 @@ from holdfast.sessions import Session
 _WINDOW: Final = 300
 _MOST_FILE: Final = 20_000_000
 _MOST_TALKS: Final = 30
+_MOST_FORKS: Final = 60
 
 
 async def _begin(ask: Ask) -> Shown:
@@ -56,7 +57,7 @@ async def _show(ask: Ask) -> Shown:
         "waits": waits,
         "run": under_way,
         "agents": await _list_agents(ask),
-        "kin": await _find_kin(ask, session),
+        "kin": await _grow_tree(ask, session),
         "live": f"topic=all&session={session.id}",
         "place": "chat",
     }
@@ -75,17 +76,40 @@ async def _list_agents(ask: Ask) -> list[str]:
     return [one.name for one in await ask.perform(agents.list_)]
 
 
-async def _find_kin(ask: Ask, session: Session) -> list[Session]:
-    """Return what a session was forked from, and its own forks, of the newest ones."""
+class TreeLine(msgspec.Struct, frozen=True):
+    """A session in the tree of what was forked from what, and how deep it stands."""
+
+    session: Session
+    depth: int
+
+
+async def _grow_tree(ask: Ask, session: Session) -> list[TreeLine]:
+    """Return the first of all that a session comes from, and every fork below it, in order."""
     newest = (await ask.perform(sessions.list_, limit=100)).items
-    origin = session.forked_from.session_id if session.forked_from is not None else ""
-    return [
-        one
-        for one in newest
-        if one.id == origin
-        or (one.forked_from is not None and one.forked_from.session_id in (session.id, origin))
-        or one.id == session.id
-    ]
+    known = {one.id: one for one in (*newest, session)}
+    root = session
+    for _ in range(_MOST_FORKS):
+        if root.forked_from is None:
+            break
+        try:
+            origin = root.forked_from.session_id
+            if origin not in known:
+                known[origin] = await ask.perform(sessions.get, origin)
+            root = known[origin]
+        except NotFound:
+            break  # it was removed, or may not be read
+    forks: dict[str, list[Session]] = {}
+    for one in sorted(known.values(), key=lambda each: each.time_created):
+        if one.forked_from is not None:
+            forks.setdefault(one.forked_from.session_id, []).append(one)
+    lines: list[TreeLine] = []
+    waiting = [TreeLine(root, 0)]
+    while waiting and len(lines) < _MOST_FORKS:
+        line = waiting.pop()
+        lines.append(line)
+        below = forks.get(line.session.id, [])
+        waiting += [TreeLine(one, min(line.depth + 1, 8)) for one in reversed(below)]
+    return lines
 
 
 async def _say(ask: Ask) -> Shown:
@@ -157,6 +181,9 @@ async def _read_pieces(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Strea
 async def _upload(ask: Ask) -> Shown:
     """Keep a dropped file; the message that is sent next names it."""
     assert ask.app is not None
+    ask.caller.check("artifacts:write")  # before its bytes are read
+    if ask.fields:
+        raise RequestInvalid(detail="The body is the file itself, not a form.")
     data = await ask.request.read_body(
         limit=min(_MOST_FILE, ask.app.options.max_upload_bytes),
         timeout_s=ask.app.options.body_timeout_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.clock import SYSTEM
@@ -27,14 +28,19 @@ async def _show(ask: Ask) -> Shown:
         since = SYSTEM.now() - _DAY_S
         today = [run for run in failed.items if run.time_ended >= since]
         values |= {
-            "running": len(running.items),
-            "queued": len(queued.items),
-            "failed": len(today),
+            "running": _count(running.items, running.next_cursor),
+            "queued": _count(queued.items, queued.next_cursor),
+            "failed": _count(today, failed.next_cursor if len(today) == len(failed.items) else ""),
             "runs": await describe_runs(ask, latest.items),
             "broken": await describe_runs(ask, today[:_FEW]),
         }
     values["health"] = await _look(ask)
     return ShownPage("home.html", values)
+
+
+def _count(found: Sequence[object], next_cursor: str) -> str:
+    """Return a number, with a plus if there are more; empty for none."""
+    return f"{len(found)}+" if next_cursor else str(len(found) or "")
 
 
 async def _look(ask: Ask) -> list[tuple[str, str, str]]:
@@ -48,9 +54,9 @@ async def _look(ask: Ask) -> list[tuple[str, str, str]]:
         except HoldfastError as error:
             found.append(("Store", "failed", str(error)))
     if ask.may("providers:read"):
-        names = [one.name for one in await ask.perform(providers.list_)]
-        word = ", ".join(names) if names else "none configured: the offline model answers"
-        found.append(("Providers", "ok" if names else "open", word))
+        known = await ask.perform(providers.list_)
+        chosen = ask.runtime.settings.model.name or "the first that is found"
+        found.append(("Providers", "ok", f"{len(known)} known; who names no model gets {chosen}"))
     if ask.may("mcp:read"):
         found.append(_judge_servers(await ask.perform(mcp.endpoints)))
     if ask.may("storage:read"):

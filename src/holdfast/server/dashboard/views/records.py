@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from holdfast.errors import UsageError
 from holdfast.operations import artifacts, memory, runs, sessions, state
-from holdfast.server.dashboard.asks import Ask, GoTo, Shown
+from holdfast.server.dashboard.asks import PAGE_HEADERS, Ask, GoTo, Shown, Streamed
 from holdfast.server.dashboard.listing import (
     FormAction,
     FormField,
@@ -30,10 +31,12 @@ from holdfast.server.dashboard.words import (
     format_money,
 )
 from holdfast.server.http import ServerResponse
+from holdfast.server.streams import send_download
 from holdfast.sessions import Run, SessionFilter
 
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _LONGEST_PREVIEW: Final = 200_000
+_LARGEST_PICTURE: Final = 20_000_000
 
 
 async def _list_sessions(ask: Ask) -> Shown:
@@ -237,7 +240,7 @@ async def _show_artifact(ask: Ask) -> Shown:
     one = await ask.perform(artifacts.get, ask.words["artifact_id"])
     address = ask.link("artifacts", one.id, "content")
     blocks: list[tuple[str, Any]] = []
-    if one.media_type in _PICTURES:
+    if one.media_type in _PICTURES and one.size <= _LARGEST_PICTURE:
         picture = Markup('<img class="preview" alt="{}" src="{}">').format(one.name, address)
         blocks.append(("Preview", picture))
     elif one.media_type.startswith("text/") or one.media_type == "application/json":
@@ -260,14 +263,20 @@ async def _show_artifact(ask: Ask) -> Shown:
 
 async def _load_artifact(ask: Ask) -> Shown:
     """Return the bytes; only pictures are shown, all else is saved by the browser."""
+    assert ask.send is not None
     one = await ask.perform(artifacts.get, ask.words["artifact_id"])
-    data = await ask.perform(artifacts.load, one.id)
-    is_shown = one.media_type in _PICTURES and "save" not in ask.query
-    kind = one.media_type if is_shown else "application/octet-stream"
     name = "".join([c if c.isalnum() and c.isascii() or c in "-_. " else "_" for c in one.name])
-    way = "inline" if is_shown else "attachment"
-    headers = (("content-disposition", f'{way}; filename="{name}"'),)
-    return ServerResponse(200, data, kind, headers)
+    if one.media_type in _PICTURES and one.size <= _LARGEST_PICTURE and "save" not in ask.query:
+        data = await ask.perform(artifacts.load, one.id)
+        headers = (("content-disposition", f'inline; filename="{name}"'),)
+        return ServerResponse(200, data, one.media_type, headers)
+    told = [(b"content-disposition", f'attachment; filename="{name}"'.encode())]
+    told += [(key.encode(), value.encode()) for key, value in PAGE_HEADERS]
+    pieces = ask.stream(artifacts.stream, one.id)
+    async with contextlib.aclosing(pieces):
+        kind = "application/octet-stream"
+        await send_download(pieces, ask.request, ask.send, headers=told, media_type=kind)
+    return Streamed()
 
 
 async def _list_state(ask: Ask) -> Shown:

@@ -22,7 +22,13 @@ from holdfast.server.dashboard.listing import (
 )
 from holdfast.server.dashboard.prose import render_markdown
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.words import Markup, cut_text, format_ago, format_count
+from holdfast.server.dashboard.words import (
+    Markup,
+    cut_text,
+    format_ago,
+    format_count,
+    format_span,
+)
 
 _KINDS: Final = ("none", "path", "command", "host", "text")
 _REPLAYED: Final = 1_000
@@ -187,7 +193,10 @@ async def _show_tool(ask: Ask) -> Shown:
         for name, one in schema.get("properties", {}).items()
     ]
     found.pop("name", "")
-    facts = [(name.replace("_", " "), _show_value(one)) for name, one in found.items()]
+    facts = [
+        (name.removesuffix("_s").replace("_", " "), _show_value(one, name))
+        for name, one in found.items()
+    ]
     return show_listing(
         ask,
         PageListing(
@@ -202,8 +211,10 @@ async def _show_tool(ask: Ask) -> Shown:
     )
 
 
-def _show_value(value: object) -> object:
+def _show_value(value: object, name: str) -> object:
     """Return a value as a person writes it: words as they are, lists by commas."""
+    if name.endswith("_s") and isinstance(value, int | float):
+        return format_span(value)
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):

@@ -108,6 +108,9 @@ async def _show(ask: Ask) -> Shown:
         values |= await _read_context(ask, run, figures)
     else:
         values["message"] = await _find_message(ask, run)
+        may_choose = ask.may("agents:read")
+        listed = await ask.perform(agents.list_) if may_choose else []
+        values["agents"] = [one.name for one in listed]
         values["at"] = _read_number(ask.query.get("at", "")) or max(1, run.queued_at - 1)
     return ShownPage("run.html", values)
 
@@ -211,7 +214,12 @@ async def _fork(ask: Ask) -> Shown:
         raise UsageError(detail="Say what the copy is asked.")
     copy = await ask.perform(runs.fork, run.id, at=at or None, title=ask.form.get("title", ""))
     begun = await ask.perform(
-        runs.start, run.agent, copy.id, words, model=ask.form.get("model", ""), on_ask="park"
+        runs.start,
+        ask.form.get("agent", "") or run.agent,
+        copy.id,
+        words,
+        model=ask.form.get("model", ""),
+        on_ask="park",
     )
     return GoTo(ask.link("runs", run.id, "beside", begun.id), "forked")
 

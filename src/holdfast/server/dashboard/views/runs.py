@@ -10,7 +10,7 @@ from holdfast.observability import make_trace_id
 from holdfast.operations import approvals, runs
 from holdfast.server.dashboard.asks import Ask, GoTo, Shown, ShownPage
 from holdfast.server.dashboard.routes import Routes
-from holdfast.server.dashboard.rows import RunRow, describe_runs
+from holdfast.server.dashboard.rows import RunRow, describe_runs, read_figures
 from holdfast.sessions import Run, RunStatus
 
 _PAGE: Final = 50
@@ -77,13 +77,20 @@ async def _find_named(ask: Ask, id: str) -> str:
 
 
 async def _find_traced(ask: Ask, trace_id: str) -> str:
-    """Return the run of a trace, among the newest 10,000; its id is made of that of the run."""
+    """Return the run of a trace: of its own, or, among the newest ones, of its caller's.
+
+    The id of its own trace is made of that of the run; the other one stands in its first event.
+    """
     cursor, looked = "", 0
     while looked < _MOST_TRACED:
         page = await ask.perform(runs.find, limit=100, cursor=cursor)
         for run in page.items:
             if make_trace_id(run.id).hex() == trace_id:
                 return run.id
+        if looked < _MOST_SEARCHED:
+            for run in page.items:
+                if (await read_figures(ask, run)).trace_id == trace_id:
+                    return run.id
         looked, cursor = looked + len(page.items), page.next_cursor
         if not cursor:
             break
@@ -99,7 +106,8 @@ def _has(row: RunRow, words: str) -> bool:
 
 async def _cancel_many(ask: Ask) -> Shown:
     chosen = [value for name, value in ask.fields if name == "run"]
-    back = ask.link("runs", status=ask.form.get("status", ""), q=ask.form.get("q", ""))
+    kept = {name: ask.form.get(name, "") for name in ("status", "agent", "q")}
+    back = ask.link("runs", **kept)
     if not chosen:
         return GoTo(back, "nothing-chosen")
     wrong: list[HoldfastError] = []
