@@ -136,7 +136,9 @@ def _read_part(part: object, where: str) -> TextPart | FilePart:
             raise A2aRefused("INVALID_PARAMS", "a url is http or https", f"{where}.url")
         return FilePart(media_type=media, name=name, url=value)
     try:
-        data = base64.b64decode(value + "=" * (-len(value) % 4), altchars=None, validate=True)
+        # Either alphabet, with padding or without: JSON of Protocol Buffers may have any of them.
+        whole = value.rstrip("=").replace("-", "+").replace("_", "/")
+        data = base64.b64decode(whole + "=" * (-len(whole) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise A2aRefused("INVALID_PARAMS", "raw is base64", f"{where}.raw") from error
     return FilePart(media_type=media, name=name, data=data)

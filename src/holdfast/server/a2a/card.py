@@ -56,7 +56,9 @@ class CardSigner:
         """Return a card with its signature; `address` is that of the server."""
         key = await self._open()
         header = {"typ": "JOSE", "kid": _name(key), "jku": f"{address}{KEYS}"}
-        made = jwt.api_jws.encode(canonicalize(card), key, algorithm=_ALGORITHM, headers=header)
+        made = jwt.api_jws.encode(
+            encode_canonical_card(card), key, algorithm=_ALGORITHM, headers=header
+        )
         protected, _, signature = made.split(".")
         return card | {"signatures": [{"protected": protected, "signature": signature}]}
 
@@ -87,10 +89,12 @@ def _make_key(kept: _Kept) -> None:
 def _name(key: ec.EllipticCurvePrivateKey) -> str:
     """Return the id of a key: it follows from its public part."""
     told = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-    return hash_sha256(canonicalize({name: told[name] for name in ("crv", "kty", "x", "y")}))[:32]
+    return hash_sha256(
+        encode_canonical_card({name: told[name] for name in ("crv", "kty", "x", "y")})
+    )[:32]
 
 
-def canonicalize(value: JsonObject) -> bytes:
+def encode_canonical_card(value: JsonObject) -> bytes:
     """Return a card as RFC 8785 writes it: a card has texts, truths, lists and objects only."""
     # Names of fields are ASCII, for which the order of Python is that of the standard.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -106,7 +110,7 @@ def make_card(
 ) -> JsonObject:
     """Return the card of an agent, or without one that of the server.
 
-    What anybody may read names no agent; `skills` are those that a caller may see.
+    What is open to all names no agent; `skills` are those that a caller may see.
     """
     name = record.name if record is not None else "Holdfast"
     about = (record.description if record is not None else "") or "Agents that keep every step."
@@ -150,7 +154,7 @@ def _describe(id: str, name: str, about: str) -> JsonObject:
 def answer_card(asked: FaceRequest, card: JsonObject, *, is_open: bool) -> ServerResponse:
     """Return a card with what caches need; nothing where the client has it already."""
     # The signature is another one each time; what it stands for is not.
-    tag = f'"{hash_sha256(canonicalize(_leave_out(card)))[:32]}"'
+    tag = f'"{hash_sha256(encode_canonical_card(_leave_out(card)))[:32]}"'
     kept = f"{'public' if is_open else 'private'}, max-age={_KEPT_S}"
     headers = (("etag", tag), ("cache-control", kept), ("vary", "Authorization, Host"))
     if asked.headers.get("if-none-match") == tag:
@@ -163,7 +167,7 @@ def _leave_out(card: dict[str, Any]) -> JsonObject:
 
 
 def make_face(app: HttpApplication) -> Face:
-    """Return what anybody may read: the card of the server, and the key that it is signed with."""
+    """Return what is open to all: the card of the server, and the key that it is signed with."""
     signer = CardSigner(app.runtimes.operator.base_dir)
 
     async def answer(asked: FaceRequest) -> ServerResponse:
@@ -185,7 +189,7 @@ __all__ = [
     "VERSION",
     "CardSigner",
     "answer_card",
-    "canonicalize",
+    "encode_canonical_card",
     "find_address",
     "make_card",
     "make_face",

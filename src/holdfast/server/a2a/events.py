@@ -62,9 +62,9 @@ async def stream_task(
     *,
     history: int | None = None,
 ) -> AsyncGenerator[JsonObject, None]:
-    """Yield the task, then what its run does, until it ends or waits for somebody.
+    """Yield the task, then what its run does, until it ends or waits for a person.
 
-    Whoever leaves early leaves the run alone: a task is no part of the stream that began it.
+    A client that leaves early leaves the run alone: a task is no part of the stream that began it.
     """
     events = TaskEvents(run)
     async with contextlib.aclosing(items):

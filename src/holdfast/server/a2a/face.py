@@ -34,7 +34,7 @@ _MOST_HISTORY: Final = 100
 _CARD: Final = (".well-known", "agent-card.json")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class A2aCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call: who asks which agent (empty at `/a2a` itself), and with what."""
 
     request: FaceRequest
@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
 
 
-_Method: TypeAlias = Callable[[Asked], Awaitable[JsonObject | AsyncGenerator[JsonObject, None]]]
+_Method: TypeAlias = Callable[[A2aCall], Awaitable[JsonObject | AsyncGenerator[JsonObject, None]]]
 
 
 def make_face(app: HttpApplication) -> Face:
@@ -66,7 +66,7 @@ class A2aFace:
             "ListTasks": _list,
             "CancelTask": _cancel,
             "SubscribeToTask": _subscribe,
-            "GetExtendedAgentCard": self._extended_card,
+            "GetExtendedAgentCard": self._get_extended_card,
             "CreateTaskPushNotificationConfig": _refuse_push,
             "GetTaskPushNotificationConfig": _refuse_push,
             "ListTaskPushNotificationConfigs": _refuse_push,
@@ -98,7 +98,9 @@ class A2aFace:
                 raise A2aRefused("METHOD_NOT_FOUND", f"there is no method {method!r:.80}")
             asked.name_operation(f"a2a.{method}")
             agent = words[0] if words else ""
-            call = Asked(request=asked, runtime=runtime, caller=caller, agent=agent, params=params)
+            call = A2aCall(
+                request=asked, runtime=runtime, caller=caller, agent=agent, params=params
+            )
             made = await self._methods[method](call)
             if isinstance(made, dict):
                 told = {"jsonrpc": "2.0", "id": id, "result": made}
@@ -112,7 +114,7 @@ class A2aFace:
 
     # --- the methods that need the application ----------------------------------------
 
-    async def _send(self, asked: Asked) -> JsonObject:
+    async def _send(self, asked: A2aCall) -> JsonObject:
         message = read_message(asked.params)
         run, items = await begin_task(asked.runtime, asked.caller, asked.agent, message)
         async with contextlib.aclosing(items):
@@ -126,12 +128,12 @@ class A2aFace:
         task = await make_task(asked.runtime, asked.caller, run, history=message.history)
         return {"task": task}
 
-    async def _stream(self, asked: Asked) -> AsyncGenerator[JsonObject, None]:
+    async def _stream(self, asked: A2aCall) -> AsyncGenerator[JsonObject, None]:
         message = read_message(asked.params)
         run, items = await begin_task(asked.runtime, asked.caller, asked.agent, message)
         return stream_task(asked.runtime, asked.caller, run, items, history=message.history)
 
-    async def _extended_card(self, asked: Asked) -> JsonObject:
+    async def _get_extended_card(self, asked: A2aCall) -> JsonObject:
         return await self._make_card(asked.request, asked.runtime, asked.caller, asked.agent)
 
     async def _make_card(
@@ -147,17 +149,17 @@ class A2aFace:
         return await self._signer.sign(make_card(address, record), address)
 
 
-async def _get(asked: Asked) -> JsonObject:
+async def _get(asked: A2aCall) -> JsonObject:
     history = read_count(asked.params, "historyLength", _MOST_HISTORY)
     run = await find_run(asked.runtime, asked.caller, read_id(asked.params, "id"), asked.agent)
     return await make_task(asked.runtime, asked.caller, run, history=history)
 
 
-async def _list(asked: Asked) -> JsonObject:
+async def _list(asked: A2aCall) -> JsonObject:
     return await list_tasks(asked.runtime, asked.caller, asked.agent, asked.params)
 
 
-async def _cancel(asked: Asked) -> JsonObject:
+async def _cancel(asked: A2aCall) -> JsonObject:
     runtime, caller = asked.runtime, asked.caller
     run = await find_run(runtime, caller, read_id(asked.params, "id"), asked.agent)
     if not caller.may("runs:write", run.agent):
@@ -172,7 +174,7 @@ async def _cancel(asked: Asked) -> JsonObject:
     return await make_task(runtime, caller, run)
 
 
-async def _subscribe(asked: Asked) -> AsyncGenerator[JsonObject, None]:
+async def _subscribe(asked: A2aCall) -> AsyncGenerator[JsonObject, None]:
     runtime, caller = asked.runtime, asked.caller
     run = await find_run(runtime, caller, read_id(asked.params, "id"), asked.agent)
     if run.has_ended:
@@ -181,7 +183,7 @@ async def _subscribe(asked: Asked) -> AsyncGenerator[JsonObject, None]:
     return stream_task(runtime, caller, run, hold_pieces(follow))
 
 
-async def _refuse_push(asked: Asked) -> JsonObject:
+async def _refuse_push(asked: A2aCall) -> JsonObject:
     raise A2aRefused(
         "PUSH_NOTIFICATION_NOT_SUPPORTED",
         "there are no push notifications here; subscribe to the task, or ask for it again",

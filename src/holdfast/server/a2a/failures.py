@@ -25,7 +25,7 @@ _CODES: Final = {
     "JSON_PARSE": -32700,
 }
 _KEPT: Final = frozenset({401, 403, 413, 429, 503})
-"""Statuses that stand for themselves: whoever lies between the two needs them."""
+"""Statuses that stand for themselves: proxies between the two need them."""
 _DENIED: Final = -32090
 _DOMAIN: Final = "a2a-protocol.org"
 

@@ -46,7 +46,7 @@ async def list_tasks(
         for run in found
         if (not agent or run.agent == agent)
         and (not context or run.session_id == context)
-        and (not after or _time_of(run) >= after)
+        and (not after or _find_time(run) >= after)
     ]
     kept.sort(key=_order, reverse=True)
     if state:
@@ -79,12 +79,12 @@ async def _has_state(runtime: Runtime, caller: Caller, run: Run, state: str) -> 
     return bool(task["status"]["state"] == state)
 
 
-def _time_of(run: Run) -> float:
+def _find_time(run: Run) -> float:
     return run.time_ended or run.time_started or run.time_queued
 
 
 def _order(run: Run) -> tuple[float, str]:
-    return _time_of(run), run.id
+    return _find_time(run), run.id
 
 
 def _read_time(params: dict[str, Any]) -> float:

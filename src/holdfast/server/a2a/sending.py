@@ -34,11 +34,13 @@ async def begin_task(
     else:
         if agent and await agents.get.perform(runtime, caller, agent) is None:
             raise NotFound(kind="agent", value=agent)
-        if not caller.may("runs:write", agent):
-            raise NotPermitted(subject=caller.subject, scope="runs:write")
+        for scope in ("runs:write", "runs:read"):
+            # Known before a session is begun, and before a run that its caller may not see.
+            if not caller.may(scope, agent):
+                raise NotPermitted(subject=caller.subject, scope=scope)
         run_id, content = make_id("run"), message.content
         session_id = await _open_context(runtime, caller, message)
-    # What asks waits for a person of this server, whoever the peer is.
+    # What asks waits for a person of this server, for every peer.
     started = await start_run(
         runtime,
         caller,

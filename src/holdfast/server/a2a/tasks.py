@@ -43,6 +43,11 @@ async def find_run(runtime: Runtime, caller: Caller, task_id: str, agent: str) -
         run = await runs.get.perform(runtime, caller, task_id)
     except NotFound:
         raise refused from None
+    except NotPermitted:
+        if caller.find_allowed_agents("runs:read"):
+            # A key for other agents: what it may not see is not there.
+            raise refused from None
+        raise
     if agent and run.agent != agent:
         raise refused
     return run
@@ -73,7 +78,7 @@ async def make_task(
 async def make_status(
     runtime: Runtime, caller: Caller, run: Run, result: AgentResult[Any] | None = None
 ) -> JsonObject:
-    """Return the state of a run, with a message where somebody has to do something."""
+    """Return the state of a run, with a message where a person has to do something."""
     state, text = STATES[run.status], ""
     if run.status == "parked":
         waiting = await runs.waiting.perform(runtime, caller, run.id)
