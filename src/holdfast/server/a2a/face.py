@@ -116,9 +116,11 @@ class A2aFace:
 
     async def _send(self, asked: A2aCall) -> JsonObject:
         message = read_message(asked.params)
-        run, items = await begin_task(asked.runtime, asked.caller, asked.agent, message)
-        async with contextlib.aclosing(items):
-            if message.waits:
+        run, items = await begin_task(
+            asked.runtime, asked.caller, asked.agent, message, follows=message.waits
+        )
+        if items is not None:
+            async with contextlib.aclosing(items):
                 # Later than that the client learns that the task goes on, and comes back for it.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._app.options.request_timeout_s * 0.8):
@@ -131,6 +133,7 @@ class A2aFace:
     async def _stream(self, asked: A2aCall) -> AsyncGenerator[JsonObject, None]:
         message = read_message(asked.params)
         run, items = await begin_task(asked.runtime, asked.caller, asked.agent, message)
+        assert items is not None
         return stream_task(asked.runtime, asked.caller, run, items, history=message.history)
 
     async def _get_extended_card(self, asked: A2aCall) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from holdfast.errors import NotFound, NotPermitted
 from holdfast.ids import make_id
@@ -18,9 +19,9 @@ from holdfast.tools import keep_labels
 
 
 async def begin_task(
-    runtime: Runtime, caller: Caller, agent: str, message: AskedMessage
-) -> tuple[Run, AsyncGenerator[StreamItem, None]]:
-    """Begin a task, or go on with one, and return its run with what that does.
+    runtime: Runtime, caller: Caller, agent: str, message: AskedMessage, *, follows: bool = True
+) -> tuple[Run, AsyncGenerator[StreamItem, None] | None]:
+    """Begin a task, or go on with one, and return its run, with what that does if it `follows`.
 
     Leaving the items early leaves the run alone.
 
@@ -40,18 +41,19 @@ async def begin_task(
                 raise NotPermitted(subject=caller.subject, scope=scope)
         run_id, content = make_id("run"), message.content
         session_id = await _open_context(runtime, caller, message)
-    # What asks waits for a person of this server, for every peer.
-    started = await start_run(
-        runtime,
-        caller,
-        cancels=False,
-        agent_name=agent,
-        session_id=session_id,
-        user_message=content,
-        run_id=run_id,
-        on_ask="park",
-    )
-    return await runs.get.perform(runtime, caller, run_id), started
+    asked: dict[str, Any] = {
+        "agent_name": agent,
+        "session_id": session_id,
+        "user_message": content,
+        "run_id": run_id,
+        # What asks waits for a person of this server, for every peer.
+        "on_ask": "park",
+    }
+    if not follows:
+        # Nothing listens: the pieces of a long answer would only be kept.
+        return await runs.start.perform(runtime, caller, **asked), None
+    items = await start_run(runtime, caller, cancels=False, **asked)
+    return await runs.get.perform(runtime, caller, run_id), items
 
 
 async def _open_context(runtime: Runtime, caller: Caller, message: AskedMessage) -> str:
