@@ -167,6 +167,7 @@ def _check_responses(body: JsonObject) -> None:
     called: set[str] = set()
     answered: set[str] = set()
     is_stored = body.get("store") is not False
+    _require(is_stored or not body.get("background"), "background needs store")
     for item in items if isinstance(items, list) else ():
         kind = item.get("type", "message")
         if kind == "function_call":

@@ -87,6 +87,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hang_up: bool = False
     """Close the connection after a streamed answer, unannounced, as llama.cpp does."""
     headers: dict[str, str] = {}
+    open_for: int = 0
+    """Responses in the background: so often it is `queued` or `in_progress` when asked for."""
 
     @property
     def reason(self) -> str:
@@ -117,13 +119,27 @@ class RawAnswer(msgspec.Struct, frozen=True, kw_only=True):
 Scripted: TypeAlias = Reply | Failure | RawAnswer
 
 
-def stream_events(wire: Wire, reply: Reply, model: str) -> list[bytes]:
+def stream_events(
+    wire: Wire, reply: Reply, model: str, *, in_background: bool = False
+) -> list[bytes]:
     """Return the events of a streamed answer, end mark included."""
     if wire == "chat":
         return _chat_events(reply, model)
     if wire == "responses":
-        return _list_responses_events(reply, model)
+        return _list_responses_events(reply, model, in_background=in_background)
     return _list_anthropic_events(reply, model)
+
+
+def make_open_body(reply: Reply, model: str, status: str) -> bytes:
+    """Return a response that is made in the background, as it stands before it is whole."""
+    opened = _make_response(reply, model, is_open=True)
+    return _encode({**opened, "status": status, "background": True})
+
+
+def make_cancelled_body(model: str) -> bytes:
+    """Return a response in the background that the client has cancelled."""
+    opened = _make_response(Reply(), model, is_open=True)
+    return _encode({**opened, "status": "cancelled", "background": True})
 
 
 def read_whole_body(wire: Wire, reply: Reply, model: str) -> bytes:
@@ -269,10 +285,14 @@ def _make_responses_usage(usage: TokenUsage | None) -> JsonObject | None:
     }
 
 
-def _list_responses_events(reply: Reply, model: str) -> list[bytes]:
+def _list_responses_events(reply: Reply, model: str, *, in_background: bool = False) -> list[bytes]:
     opened = _make_response(reply, model, is_open=True)
+    if in_background:
+        opened["background"] = True
+        queued = {**opened, "status": "queued"}
     events: list[JsonObject] = [
-        {"type": "response.created", "response": opened},
+        {"type": "response.created", "response": queued if in_background else opened},
+        *([{"type": "response.queued", "response": queued}] if in_background else []),
         {"type": "response.in_progress", "response": opened},
     ]
     for index, item in enumerate(_list_items(reply)):

@@ -109,6 +109,7 @@ class AnthropicDecoder:
         """Start before the first event."""
         self.done = False
         self.begun = False
+        self.open_id = ""
         self._endpoint = endpoint
         self._model = model
         self._id = ""

@@ -48,6 +48,13 @@ MAX_TOOL_CALLS = 512
 CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
 
+QUEUED = "queued"
+"""Stop reason of an answer that the provider goes on making in the background."""
+PAUSED = "paused"
+"""Stop reason of an answer that the provider goes on with when it is asked again."""
+OPEN = (QUEUED, PAUSED)
+"""Stop reasons that only the wire sees: what they stand at is not the whole answer."""
+
 LONGEST_ID = 128
 _LONGEST_PRINTED = 2_400
 _WORTH_KEEPING = 4
@@ -85,6 +92,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
+    sent_back: bytes = b""
+    """What a paused answer consists of, as the provider wants it back to go on."""
 
 
 class StreamDecoder(Protocol):
@@ -94,6 +103,8 @@ class StreamDecoder(Protocol):
     """The API's end mark was seen; what follows does not matter."""
     begun: bool
     """A piece of the answer was seen, so the first-token limit no longer counts."""
+    open_id: str
+    """The provider goes on making the answer under this id when the connection is lost."""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if a subscriber listens.
