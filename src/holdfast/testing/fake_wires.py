@@ -25,6 +25,7 @@ _STOPS: dict[str, dict[str, str]] = {
         "length": "max_tokens",
         "tool_calls": "tool_use",
         "filtered": "refusal",
+        "paused": "pause_turn",
     },
 }
 _KINDS = {
@@ -37,6 +38,7 @@ _KINDS = {
     500: "api_error",
     529: "overloaded_error",
 }
+_CALLS = ("tool_use", "server_tool_use")
 _encode = msgspec.json.encode
 
 
@@ -87,6 +89,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hang_up: bool = False
     """Close the connection after a streamed answer, unannounced, as llama.cpp does."""
     headers: dict[str, str] = {}
+    searches: tuple[ScriptedCall, ...] = ()
+    """Anthropic: calls of its own search, each with a result. With `stop_reason="paused"` the
+    turn goes on when it is sent back."""
+    container: str = ""
+    """Anthropic: where its own tools work."""
     open_for: int = 0
     """Responses in the background: so often it is `queued` or `in_progress` when asked for."""
 
@@ -345,6 +352,11 @@ def _list_blocks(reply: Reply) -> list[JsonObject]:
         blocks.append({**thought, "signature": reply.signature or "sig_1"})
     if reply.text:
         blocks.append({"type": "text", "text": reply.text})
+    for call in reply.searches:
+        use = {"type": "server_tool_use", "id": call.id, "name": call.name, "input": call}
+        page = {"type": "web_search_result", "url": "https://example.com/", "title": "Example"}
+        found = {"type": "web_search_tool_result", "tool_use_id": call.id}
+        blocks += [use, {**found, "content": [{**page, "encrypted_content": "c2VjcmV0"}]}]
     for call in reply.calls:
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call})
     return blocks
@@ -353,7 +365,7 @@ def _list_blocks(reply: Reply) -> list[JsonObject]:
 def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
     blocks = _list_blocks(reply)
     for block in blocks:
-        if block["type"] == "tool_use":
+        if block["type"] in _CALLS:
             block["input"] = msgspec.Raw(block["input"].arguments.encode())
     return {
         "id": "msg_1",
@@ -364,13 +376,14 @@ def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
         "stop_reason": _STOPS["anthropic"][reply.reason],
         "stop_sequence": None,
         "usage": _make_anthropic_usage(reply.usage),
+        **({"container": {"id": reply.container}} if reply.container else {}),
     }
 
 
 def _list_anthropic_events(reply: Reply, model: str) -> list[bytes]:
     usage = _make_anthropic_usage(reply.usage)
     message = {
-        **_make_anthropic_body(msgspec.structs.replace(reply, calls=()), model),
+        **_make_anthropic_body(msgspec.structs.replace(reply, calls=(), searches=()), model),
         "content": [],
     }
     message.update({"stop_reason": None, "usage": usage and {**usage, "output_tokens": 1}})
@@ -398,7 +411,7 @@ def _block_pieces(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonOb
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in thoughts]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return {**block, "thinking": "", "signature": ""}, deltas
-    if kind == "tool_use":
+    if kind in _CALLS:
         texts = _split_pieces(block["input"].arguments, size)
         begun = {**block, "input": {}}
         return begun, [{"type": "input_json_delta", "partial_json": piece} for piece in texts]

@@ -167,6 +167,10 @@ class ModelCall(msgspec.Struct, eq=False):
         """The provider goes on making the answer under this id, whatever becomes of this call."""
         return self.decoder.open_id if self.decoder is not None else ""
 
+    def renew(self) -> ModelCall:
+        """Return another call within the same limits."""
+        return ModelCall(self._endpoint, self._model, self._codec, self._clock, began=self.began)
+
     def take_lost(self, lost: LLMError) -> Answer:
         """Return what is left of an answer whose connection was lost, if it is made all the same.
 

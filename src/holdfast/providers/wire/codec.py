@@ -45,6 +45,9 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
+MAX_CITATIONS = 4096
+"""More citations in one text than any model means to make."""
+
 CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
 
@@ -92,8 +95,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
-    sent_back: bytes = b""
-    """What a paused answer consists of, as the provider wants it back to go on."""
+    sent_back: JsonObject | None = None
+    """The turn of a paused answer, as the provider wants it back to go on."""
 
 
 class StreamDecoder(Protocol):

@@ -17,13 +17,14 @@ from holdfast.messages import FilePart, Message, TokenUsage
 from holdfast.providers.model import Delta, Finished, ModelInfo, ModelRequest, Sleep
 from holdfast.providers.tokens import TokenCounter
 from holdfast.providers.wire.call import FIRST, ModelCall
-from holdfast.providers.wire.codec import CUT, OPEN, Answer, Codec, as_deltas, drop_cut_call
+from holdfast.providers.wire.codec import CUT, OPEN, PAUSED, Answer, Codec, as_deltas, drop_cut_call
 from holdfast.providers.wire.connection import Route
 from holdfast.providers.wire.endpoint import Api, Endpoint
 from holdfast.providers.wire.http import HttpTransport
 
 if TYPE_CHECKING:
     from holdfast.providers.wire.background import BackgroundAnswer
+    from holdfast.providers.wire.paused import PausedAnswer
 
 _CODECS: dict[Api, tuple[str, str]] = {
     "chat": ("holdfast.providers.wire.chat", "ChatCodec"),
@@ -149,11 +150,23 @@ class WireModel:
             detail = "a text in it holds half of a surrogate pair, which cannot be sent"
             raise LLMBadRequest(provider=self.endpoint.provider, detail=detail) from None
 
-    def _follow(self, call: ModelCall, answer: Answer, request: ModelRequest) -> BackgroundAnswer:
+    def _follow(
+        self, call: ModelCall, answer: Answer, request: ModelRequest
+    ) -> BackgroundAnswer | PausedAnswer:
         """Return what goes on with an answer that is not whole."""
         if call.line is not None:
             call.line.release()
             call.line = None
+        if answer.stop_reason == PAUSED:
+            # Few models are asked so, and none pays for it that is not.
+            from holdfast.providers.wire.anthropic import AnthropicCodec  # noqa: PLC0415
+            from holdfast.providers.wire.paused import PausedAnswer  # noqa: PLC0415
+
+            codec = self._codec
+            assert isinstance(codec, AnthropicCodec)
+            return PausedAnswer(
+                first=call, route=self._route, codec=codec, request=request, answer=answer
+            )
         rest = self._wait_for(call, answer.response_id, request)
         call.decoder = None  # It is the other's now, who cancels what is not whole.
         return rest
@@ -161,7 +174,7 @@ class WireModel:
     def _wait_for(
         self, call: ModelCall, response_id: str, request: ModelRequest
     ) -> BackgroundAnswer:
-        # Few models are asked so, and none pays for it that is not.
+        # As above: loaded for those who need it.
         from holdfast.providers.wire.background import BackgroundAnswer  # noqa: PLC0415
         from holdfast.providers.wire.responses_stream import ResponsesDecoder  # noqa: PLC0415
 
