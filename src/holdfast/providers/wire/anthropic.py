@@ -75,7 +75,8 @@ class AnthropicCodec:
         if "container" in turn:
             settings["container"] = turn["container"]
         rest = encode_json(settings)
-        return b"".join((b'{"messages":[', data, end, b",", begun, b"],", rest[1:]))
+        before = end + b"," if data else b""
+        return b"".join((b'{"messages":[', data, before, begun, b"],", rest[1:]))
 
     def decoder(self) -> AnthropicDecoder:
         """Return a decoder for one streamed answer."""
