@@ -69,6 +69,9 @@ async def test_tenants_share_an_address_and_go_without_the_others_files(
             async with open_tenant(operator, name) as runtime:
                 store = await runtime.artifacts.opened()
                 saved[name] = (await store.save("a.txt", f"of {name}".encode())).id
+                # No program of one may look into the files of another.
+                is_local = (tmp_path / "files").exists()
+                assert is_local == (f"{tmp_path}/files/tenants" in runtime.confinement.hidden)
         # A collection by one leaves what the others have.
         status, _ = await server.ask("POST", "/v1/artifacts/collect", {})
         assert status == 200
