@@ -25,8 +25,11 @@ TESTS = [
     "tests/property/test_windowed_transcripts.py",
     "tests/behaviour/audit",
     "tests/behaviour/budgets",
+    "tests/behaviour/test_all_in_postgres.py",
     "tests/behaviour/test_hooks.py",
+    "tests/behaviour/test_moving_house.py",
     "tests/unit/client/test_audit_at_rest.py",
+    "tests/unit/memory/test_postgres_memory.py",
     "tests/unit/runtime/test_anchors.py",
 ]
 

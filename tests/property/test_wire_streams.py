@@ -16,11 +16,11 @@ from holdfast.providers.model import Delta, ModelInfo
 from holdfast.providers.wire import Endpoint
 from holdfast.providers.wire.anthropic import AnthropicCodec
 from holdfast.providers.wire.chat import ChatCodec
-from holdfast.providers.wire.codec import Answer
+from holdfast.providers.wire.codec import QUEUED, Answer
 from holdfast.providers.wire.responses import ResponsesCodec
 from holdfast.providers.wire.sse import SseParser
 from holdfast.testing.fake_server import Reply, ScriptedCall
-from holdfast.testing.fake_wires import stream_events
+from holdfast.testing.fake_wires import read_whole_body, stream_events
 from tests.property.deltas import merged
 
 CODECS = {"chat": ChatCodec, "responses": ResponsesCodec, "anthropic": AnthropicCodec}
@@ -107,6 +107,50 @@ def test_a_damaged_stream_gives_the_whole_answer_or_a_clear_error(
             assert found.parts == expected.parts
 
 
+@given(st.integers(0, 999), st.integers(0, 999), st.integers(1, 9), st.booleans())
+def test_a_stream_in_the_background_that_is_taken_up_anywhere_is_the_same_answer(
+    place: int, overlap: int, piece_chars: int, listens: bool
+) -> None:
+    """Cut after any event, and taken up with any number of the events that came before."""
+    reply = msgspec.structs.replace(REPLY, piece_chars=piece_chars)
+    events = [
+        event.split(b"data: ", 1)[1].strip()
+        for event in stream_events("responses", reply, "m", in_background=True)
+    ]
+    expected, said = read("responses", [b"data: %b\n\n" % e for e in events], listens=listens)
+    at = 1 + place % (len(events) - 1)
+    decoder = codec("responses").decoder()
+    out: list[Delta] | None = [] if listens else None
+    decoder.feed(events[:at], out)
+    assert decoder.open_id == "resp_1" and decoder.finish().stop_reason == QUEUED
+    assert decoder.heard == at - 1
+    decoder.feed(events[at - overlap % (at + 1) :], out)
+    assert decoder.finish() == expected and merged(out or []) == merged(said)
+    assert decoder.open_id == ""
+
+
+@given(st.integers(1, 30), st.lists(st.integers(0, 9999)), st.text(max_size=9))
+def test_a_paused_turn_goes_back_the_same_however_it_came(
+    piece_chars: int, places: list[int], query: str
+) -> None:
+    arguments = msgspec.json.encode({"query": query}).decode()
+    reply = msgspec.structs.replace(
+        REPLY,
+        calls=(),
+        searches=(ScriptedCall(name="web_search", arguments=arguments),),
+        stop_reason="paused",
+        encrypted="b3BhcXVl",
+        container="c",
+        piece_chars=piece_chars,
+    )
+    whole = codec("anthropic").decode(read_whole_body("anthropic", reply, "m"))
+    stream = b"".join(stream_events("anthropic", reply, "m"))
+    found, _ = read("anthropic", cut(stream, places), listens=False)
+    assert found == whole and found.sent_back == whole.sent_back
+    assert whole.sent_back is not None and whole.sent_back["container"] == "c"
+    assert whole.sent_back["content"][3]["input"] == {"query": query}
+
+
 @given(WIRES, st.binary(max_size=300) | HOSTILE)
 def test_any_body_is_an_answer_or_a_clear_error(wire: str, body: bytes) -> None:
     with pytest.raises(LLMError):
@@ -121,7 +165,8 @@ JSON = st.recursive(
             st.sampled_from(
                 "type error choices delta message content index id usage output item response"
                 " tool_calls function name arguments finish_reason status text code"
-                " content_block".split()
+                " content_block background sequence_number container citation citations annotations"
+                " input stop_reason refusal".split()
             ),
             inner,
             max_size=4,

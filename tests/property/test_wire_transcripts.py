@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,3 +76,8 @@ def test_requests_do_not_depend_on_what_was_sent_before(
                 joined = JoinedMessages(base, chosen[parted_at:])
                 request = ModelRequest(messages=joined, system=request.system)
             assert codec.encode(request, stream=True) == expected
+            if isinstance(codec, AnthropicCodec) and isinstance(fresh, AnthropicCodec):
+                turn = {"content": [{"type": "text", "text": "begun"}]}
+                on = codec.encode_on(request, turn, stream=True)
+                assert on == fresh.encode_on(request, turn, stream=True)
+                assert msgspec.json.decode(on)["messages"][-1] == {"role": "assistant", **turn}

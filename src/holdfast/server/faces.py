@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FACES: Final[dict[str, str]] = {
+    "/.well-known/agent-card-keys.json": "holdfast.server.a2a.card",
+    "/.well-known/agent-card.json": "holdfast.server.a2a.card",
     "/.well-known/oauth-protected-resource": "holdfast.server.mcp.metadata",
+    "/a2a": "holdfast.server.a2a.face",
     "/agui": "holdfast.server.agui.face",
     "/mcp": "holdfast.server.mcp.face",
     "/dashboard": "holdfast.server.dashboard",

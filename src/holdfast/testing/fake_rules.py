@@ -167,6 +167,7 @@ def _check_responses(body: JsonObject) -> None:
     called: set[str] = set()
     answered: set[str] = set()
     is_stored = body.get("store") is not False
+    _require(is_stored or not body.get("background"), "background needs store")
     for item in items if isinstance(items, list) else ():
         kind = item.get("type", "message")
         if kind == "function_call":
@@ -230,6 +231,7 @@ def _check_turn(message: JsonObject, waiting: set[str]) -> set[str]:
     _require(ids == waiting, "each tool_use needs its tool_result in the next message")
     _require(blocks[: len(results)] == results, "tool_result blocks must come first")
     calls: set[str] = set()
+    searched: set[str] = set()
     for block in blocks:
         kind = block.get("type")
         if kind == "text":
@@ -240,6 +242,12 @@ def _check_turn(message: JsonObject, waiting: set[str]) -> set[str]:
             calls.add(block["id"])
         elif kind == "thinking":
             _require(role == "assistant" and bool(block.get("signature")), "bad thinking block")
+        elif kind == "server_tool_use":
+            _require(role == "assistant" and isinstance(block.get("input"), dict), "bad use")
+            searched.add(block.get("id", ""))
+        elif kind == "web_search_tool_result":
+            _require(block.get("tool_use_id") in searched, "a result without its search")
+            _require(bool(block["content"][0].get("encrypted_content")), "the result was changed")
         elif kind in ("image", "document"):
             _require((block.get("source") or {}).get("type") in ("base64", "url"), "bad source")
         else:

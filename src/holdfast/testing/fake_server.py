@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import socket
 import sys
 from collections import deque
@@ -31,6 +32,8 @@ from holdfast.testing.fake_wires import (
     ScriptedCall,
     Wire,
     build_error_body,
+    make_cancelled_body,
+    make_open_body,
     read_whole_body,
     stream_events,
 )
@@ -53,6 +56,7 @@ _PATHS: dict[str, Wire] = {
     "/v1/responses": "responses",
     "/v1/messages": "anthropic",
 }
+_LATER = re.compile(r"/v1/responses/(?P<id>[^/]+)(?P<step>/cancel)?")
 _MAX_BODY = 256 * 1024 * 1024
 
 
@@ -64,6 +68,16 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: bytes
     json: Any = None
+    query: dict[str, str] = {}
+
+
+class _Later(msgspec.Struct):
+    """A response in the background: what it will be, and how often it is still open."""
+
+    reply: Reply
+    model: str
+    left: int
+    is_cancelled: bool = False
 
 
 Script: TypeAlias = Callable[[Recorded], Scripted]
@@ -75,6 +89,9 @@ class FakeServer:
     Requests that the real API would refuse are refused, also when an answer waits.
     With a `key` every request must carry it. Use as `async with FakeServer(...) as s`,
     then `s.base_url`. `disconnected` is set when a client leaves before its answer ends.
+
+    Responses that are asked for in the background can be asked for again, also as a stream
+    from a place on, and cancelled; `cancelled` is set with the first that is.
     """
 
     def __init__(
@@ -97,6 +114,8 @@ class FakeServer:
         self.answers: deque[Scripted] = deque(answers)
         self.requests: list[Recorded] = []
         self.disconnected = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self._later: dict[str, _Later] = {}
         self.meanings: dict[str, str] = {}
         """Words that embeddings take for another one."""
         self._script = script
@@ -170,6 +189,9 @@ class FakeServer:
         wire = recorded.wire
         if request.path == "/v1/embeddings" and request.method == "POST":
             return await self._embed(request, recorded)
+        later = _LATER.fullmatch(request.path)
+        if later is not None and later["id"] in self._later and self._has_key(recorded):
+            return await self._send_later(request, recorded, later)
         if wire is None or wire not in self._wires or request.method != "POST":
             return await self._send(request, wire or "chat", recorded, self._unknown)
         if self._key and not self._has_key(recorded):
@@ -204,7 +226,14 @@ class FakeServer:
             data = None
         headers = {name.lower(): value for name, value in request.headers.items()}
         wire = _PATHS.get(request.path)
-        return Recorded(wire=wire, path=request.path, headers=headers, body=body, json=data)
+        return Recorded(
+            wire=wire,
+            path=request.path,
+            headers=headers,
+            body=body,
+            json=data,
+            query=dict(request.query),
+        )
 
     def _has_key(self, recorded: Recorded) -> bool:
         if recorded.wire == "anthropic":
@@ -227,6 +256,8 @@ class FakeServer:
             return await _send_raw(request, answer)
         data = recorded.json if isinstance(recorded.json, dict) else {}
         model = str(data.get("model", "fake-model"))
+        if wire == "responses" and data.get("background"):
+            return await self._send_open(request, answer, model, is_stream=bool(data.get("stream")))
         if data.get("stream"):
             return await _send_stream(request, answer, stream_events(wire, answer, model))
         await _stand(answer, "head")
@@ -235,6 +266,38 @@ class FakeServer:
         if answer.break_at or answer.end_at:
             return await _send_stream(request, answer, [body[:9], body[9:40], body[40:]])
         return _parse_json(200, body, answer.headers)
+
+    async def _send_open(
+        self, request: web.Request, answer: Reply, model: str, *, is_stream: bool
+    ) -> web.StreamResponse:
+        """Begin a response in the background."""
+        self._later["resp_1"] = _Later(answer, model, answer.open_for)
+        if is_stream:
+            events = stream_events("responses", answer, model, in_background=True)
+            return await _send_stream(request, answer, events)
+        return _parse_json(200, make_open_body(answer, model, "queued"), answer.headers)
+
+    async def _send_later(
+        self, request: web.Request, recorded: Recorded, asked: re.Match[str]
+    ) -> web.StreamResponse:
+        """Say how a response in the background stands, go on with it, or cancel it."""
+        later = self._later[asked["id"]]
+        if asked["step"]:
+            later.is_cancelled = True
+            self.cancelled.set()
+        if later.is_cancelled:
+            return _parse_json(200, make_cancelled_body(later.model))
+        if self.answers and isinstance(self.answers[0], Failure | RawAnswer):
+            return await self._send(request, "responses", recorded, self.answers.popleft())
+        whole = msgspec.structs.replace(later.reply, break_at=None, end_at=None, gate=None)
+        if recorded.query.get("stream") == "true":
+            events = stream_events("responses", whole, later.model, in_background=True)
+            after = int(recorded.query.get("starting_after", "-1"))
+            return await _send_stream(request, whole, events[after + 1 :])
+        if later.left > 0:
+            later.left -= 1
+            return _parse_json(200, make_open_body(later.reply, later.model, "in_progress"))
+        return _parse_json(200, read_whole_body("responses", whole, later.model))
 
 
 async def _stand(answer: Reply, place: Place) -> None:

@@ -25,6 +25,7 @@ _STOPS: dict[str, dict[str, str]] = {
         "length": "max_tokens",
         "tool_calls": "tool_use",
         "filtered": "refusal",
+        "paused": "pause_turn",
     },
 }
 _KINDS = {
@@ -37,6 +38,7 @@ _KINDS = {
     500: "api_error",
     529: "overloaded_error",
 }
+_CALLS = ("tool_use", "server_tool_use")
 _encode = msgspec.json.encode
 
 
@@ -87,6 +89,13 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hang_up: bool = False
     """Close the connection after a streamed answer, unannounced, as llama.cpp does."""
     headers: dict[str, str] = {}
+    searches: tuple[ScriptedCall, ...] = ()
+    """Anthropic: calls of its own search, each with a result. With `stop_reason="paused"` the
+    turn goes on when it is sent back."""
+    container: str = ""
+    """Anthropic: where its own tools work."""
+    open_for: int = 0
+    """Responses in the background: so often it is `queued` or `in_progress` when asked for."""
 
     @property
     def reason(self) -> str:
@@ -117,13 +126,27 @@ class RawAnswer(msgspec.Struct, frozen=True, kw_only=True):
 Scripted: TypeAlias = Reply | Failure | RawAnswer
 
 
-def stream_events(wire: Wire, reply: Reply, model: str) -> list[bytes]:
+def stream_events(
+    wire: Wire, reply: Reply, model: str, *, in_background: bool = False
+) -> list[bytes]:
     """Return the events of a streamed answer, end mark included."""
     if wire == "chat":
         return _chat_events(reply, model)
     if wire == "responses":
-        return _list_responses_events(reply, model)
+        return _list_responses_events(reply, model, in_background=in_background)
     return _list_anthropic_events(reply, model)
+
+
+def make_open_body(reply: Reply, model: str, status: str) -> bytes:
+    """Return a response that is made in the background, as it stands before it is whole."""
+    opened = _make_response(reply, model, is_open=True)
+    return _encode({**opened, "status": status, "background": True})
+
+
+def make_cancelled_body(model: str) -> bytes:
+    """Return a response in the background that the client has cancelled."""
+    opened = _make_response(Reply(), model, is_open=True)
+    return _encode({**opened, "status": "cancelled", "background": True})
 
 
 def read_whole_body(wire: Wire, reply: Reply, model: str) -> bytes:
@@ -269,10 +292,14 @@ def _make_responses_usage(usage: TokenUsage | None) -> JsonObject | None:
     }
 
 
-def _list_responses_events(reply: Reply, model: str) -> list[bytes]:
+def _list_responses_events(reply: Reply, model: str, *, in_background: bool = False) -> list[bytes]:
     opened = _make_response(reply, model, is_open=True)
+    if in_background:
+        opened["background"] = True
+        queued = {**opened, "status": "queued"}
     events: list[JsonObject] = [
-        {"type": "response.created", "response": opened},
+        {"type": "response.created", "response": queued if in_background else opened},
+        *([{"type": "response.queued", "response": queued}] if in_background else []),
         {"type": "response.in_progress", "response": opened},
     ]
     for index, item in enumerate(_list_items(reply)):
@@ -325,6 +352,11 @@ def _list_blocks(reply: Reply) -> list[JsonObject]:
         blocks.append({**thought, "signature": reply.signature or "sig_1"})
     if reply.text:
         blocks.append({"type": "text", "text": reply.text})
+    for call in reply.searches:
+        use = {"type": "server_tool_use", "id": call.id, "name": call.name, "input": call}
+        page = {"type": "web_search_result", "url": "https://example.com/", "title": "Example"}
+        found = {"type": "web_search_tool_result", "tool_use_id": call.id}
+        blocks += [use, {**found, "content": [{**page, "encrypted_content": "c2VjcmV0"}]}]
     for call in reply.calls:
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call})
     return blocks
@@ -333,7 +365,7 @@ def _list_blocks(reply: Reply) -> list[JsonObject]:
 def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
     blocks = _list_blocks(reply)
     for block in blocks:
-        if block["type"] == "tool_use":
+        if block["type"] in _CALLS:
             block["input"] = msgspec.Raw(block["input"].arguments.encode())
     return {
         "id": "msg_1",
@@ -344,13 +376,14 @@ def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
         "stop_reason": _STOPS["anthropic"][reply.reason],
         "stop_sequence": None,
         "usage": _make_anthropic_usage(reply.usage),
+        **({"container": {"id": reply.container}} if reply.container else {}),
     }
 
 
 def _list_anthropic_events(reply: Reply, model: str) -> list[bytes]:
     usage = _make_anthropic_usage(reply.usage)
     message = {
-        **_make_anthropic_body(msgspec.structs.replace(reply, calls=()), model),
+        **_make_anthropic_body(msgspec.structs.replace(reply, calls=(), searches=()), model),
         "content": [],
     }
     message.update({"stop_reason": None, "usage": usage and {**usage, "output_tokens": 1}})
@@ -378,7 +411,7 @@ def _block_pieces(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonOb
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in thoughts]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return {**block, "thinking": "", "signature": ""}, deltas
-    if kind == "tool_use":
+    if kind in _CALLS:
         texts = _split_pieces(block["input"].arguments, size)
         begun = {**block, "input": {}}
         return begun, [{"type": "input_json_delta", "partial_json": piece} for piece in texts]

@@ -67,6 +67,17 @@ class AnthropicCodec:
         settings = encode_json(self._describe_settings(request, stream))
         return b"".join((b'{"messages":[', data, end, b"],", settings[1:]))
 
+    def encode_on(self, request: ModelRequest, turn: JsonObject, *, stream: bool) -> bytes:
+        """Return the body of a request that lets the model go on with a turn it has begun."""
+        data, end = self._transcript.pieces(request.messages)
+        begun = encode_json({"role": "assistant", "content": turn["content"]})
+        settings = self._describe_settings(request, stream)
+        if "container" in turn:
+            settings["container"] = turn["container"]
+        rest = encode_json(settings)
+        before = end + b"," if data else b""
+        return b"".join((b'{"messages":[', data, before, begun, b"],", rest[1:]))
+
     def decoder(self) -> AnthropicDecoder:
         """Return a decoder for one streamed answer."""
         return AnthropicDecoder(self._endpoint, self._info.model)

@@ -13,7 +13,9 @@ from holdfast.errors import LLMError, LLMProtocolError
 from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.codec import (
+    MAX_CITATIONS,
     MAX_TOOL_CALLS,
+    PAUSED,
     UNREADABLE,
     Answer,
     Halves,
@@ -31,6 +33,10 @@ _STOPS = {
     "tool_use": "tool_calls",
     "refusal": "filtered",
 }
+_PAUSE = "pause_turn"
+_OURS = ("text", "thinking", "redacted_thinking", "tool_use")
+"""Types of blocks that become parts; what the provider's own tools leave is of others."""
+
 _PIECES = ("text", "partial_json", "thinking")
 """In the order in which `_piece` takes the first one that is there."""
 
@@ -52,6 +58,7 @@ class _Block(msgspec.Struct, gc=False):
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None
+    citations: Any = None
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -61,6 +68,8 @@ class _Delta(msgspec.Struct, gc=False):
     signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
+    citation: Any = None
+    container: Any = None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -70,6 +79,7 @@ class _Message(msgspec.Struct, gc=False):
     content: list[_Block] | None = None
     stop_reason: str | None = None
     usage: dict[str, Any] | None = None
+    container: Any = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -83,17 +93,21 @@ class _Event(msgspec.Struct, gc=False):
 
 _decode = msgspec.json.Decoder(_Event).decode
 _decode_body = msgspec.json.Decoder(_Message).decode
+_decode_any = msgspec.json.Decoder().decode
 
 
 class _Open:
     """A content block while it grows."""
 
-    __slots__ = ("block", "closed", "pieces", "signature")
+    __slots__ = ("block", "citations", "closed", "foreign", "pieces", "signature")
 
     def __init__(self, block: _Block) -> None:
         self.block = block
         self.pieces = Pieces([block.text or block.thinking or ""])
         self.signature: list[str] = [block.signature or ""]
+        self.citations: list[Any] = block.citations if isinstance(block.citations, list) else []
+        self.foreign: JsonObject | None = None
+        """A block of the provider's own tools, as it came."""
         self.closed = False
 
 
@@ -109,6 +123,7 @@ class AnthropicDecoder:
         """Start before the first event."""
         self.done = False
         self.begun = False
+        self.open_id = ""
         self._endpoint = endpoint
         self._model = model
         self._id = ""
@@ -119,6 +134,7 @@ class AnthropicDecoder:
         self._stop = ""
         self._usage: JsonObject = {}
         self._started = False
+        self._container: Any = None
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if a subscriber listens."""
@@ -148,6 +164,9 @@ class AnthropicDecoder:
             if block.input is not None:
                 opened.pieces.add(msgspec.json.encode(block.input).decode())
         self._stop = message.stop_reason or ""
+        if self._stop == _PAUSE:
+            for index, block in enumerate(self._read_again(body)["content"]):
+                self._keep_foreign(index, block)
 
     def finish(self) -> Answer:
         """Return the whole answer."""
@@ -158,6 +177,11 @@ class AnthropicDecoder:
         reason = _STOPS.get(self._stop, "stop")
         if reason in ("stop", "tool_calls"):
             reason = "tool_calls" if has_calls else "stop"
+        sent_back = None
+        # Calls have to be answered before anything goes on.
+        if self._stop == _PAUSE and not has_calls:
+            sent_back = self._render_back()
+            reason = PAUSED if sent_back else reason
         return Answer(
             parts=tuple(parts),
             stop_reason=reason,
@@ -165,6 +189,7 @@ class AnthropicDecoder:
             response_id=self._id,
             model=self._served,
             metadata={},
+            sent_back=sent_back,
         )
 
     def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
@@ -174,6 +199,8 @@ class AnthropicDecoder:
                 self._take_piece(event.index, event.delta, out)
         elif kind == "content_block_start":
             self._start_block(event, out)
+            if event.content_block is not None and event.content_block.type not in _OURS:
+                self._keep_foreign(event.index, self._read_again(data)["content_block"])
         elif kind == "content_block_stop":
             self._block(event.index).closed = True
         elif kind == "message_start" and event.message is not None:
@@ -183,6 +210,7 @@ class AnthropicDecoder:
         elif kind == "message_delta":
             if event.delta is not None and event.delta.stop_reason:
                 self._stop = event.delta.stop_reason
+                self._container = event.delta.container or self._container
             self._count(event.usage)
         elif kind == "message_stop":
             self.done = True
@@ -193,6 +221,7 @@ class AnthropicDecoder:
         self._started = True
         self._id = message.id or ""
         self._served = message.model or ""
+        self._container = message.container
         self._count(message.usage)
 
     def _count(self, usage: dict[str, Any] | None) -> None:
@@ -234,6 +263,10 @@ class AnthropicDecoder:
                 out.append(ReasoningDelta(delta.thinking))
         elif delta.signature is not None:
             opened.signature.append(delta.signature)
+        elif delta.citation is not None:
+            if len(opened.citations) >= MAX_CITATIONS:
+                raise self._mark_broken(f"a text of it has more than {MAX_CITATIONS} citations")
+            opened.citations.append(delta.citation)
 
     def _learn(self, parsed: _Event, event: bytes) -> None:
         """Prepare to find the pieces of events like this one without decoding them."""
@@ -270,6 +303,44 @@ class AnthropicDecoder:
             provider = self._endpoint.provider
             return [make_tool_part(provider, block.id or "", block.name or "", text)]
         return []
+
+    def _keep_foreign(self, index: int, block: JsonObject) -> None:
+        if block.get("type") and block["type"] not in _OURS:
+            self._blocks[index].foreign = block
+
+    def _render_back(self) -> JsonObject | None:
+        """Return the turn as the provider wants it back; nothing if there is nothing in it."""
+        content: list[JsonObject] = []
+        for index in sorted(self._blocks):
+            opened = self._blocks[index]
+            block, text = opened.block, opened.pieces.text()
+            if opened.foreign is not None:
+                made = opened.foreign
+                if text and "input" in made:
+                    made = {**made, "input": self._read_again(text.encode())}
+                content.append(made)
+            elif block.type == "text" and text.strip():
+                cited = {"citations": opened.citations} if opened.citations else {}
+                content.append({"type": "text", "text": text, **cited})
+            elif block.type == "thinking":
+                signature = "".join(opened.signature)
+                content.append({"type": "thinking", "thinking": text, "signature": signature})
+            elif block.type == "redacted_thinking":
+                content.append({"type": "redacted_thinking", "data": block.data or ""})
+        if not content:
+            return None
+        container = self._container
+        name = container.get("id") if isinstance(container, dict) else container
+        where = {"container": name} if isinstance(name, str) and name else {}
+        return {"content": content, **where}
+
+    def _read_again(self, data: bytes) -> JsonObject:
+        """Return an object with all that is in it, also what we do not know."""
+        try:
+            value = decode_whole(_decode_any, data)
+        except UNREADABLE as error:
+            raise self._report_unreadable(error) from None
+        return value if isinstance(value, dict) else {}
 
     def _mark_broken(self, detail: str) -> LLMProtocolError:
         return LLMProtocolError(provider=self._endpoint.provider, detail=detail)

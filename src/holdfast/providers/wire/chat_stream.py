@@ -53,6 +53,7 @@ class ChatDecoder:
         """Start before the first chunk."""
         self.done = False
         self.begun = False
+        self.open_id = ""
         self._endpoint = endpoint
         self._model = model
         self._text = Pieces()

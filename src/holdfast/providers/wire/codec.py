@@ -45,8 +45,18 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MAX_TOOL_CALLS = 512
 """More calls in one answer than any model means to make."""
 
+MAX_CITATIONS = 4096
+"""More citations in one text than any model means to make."""
+
 CUT = ("length", "filtered")
 """Stop reasons of an answer that does not end where the model would have ended it."""
+
+QUEUED = "queued"
+"""Stop reason of an answer that the provider goes on making in the background."""
+PAUSED = "paused"
+"""Stop reason of an answer that the provider goes on with when it is asked again."""
+OPEN = (QUEUED, PAUSED)
+"""Stop reasons that only the wire sees: what they stand at is not the whole answer."""
 
 LONGEST_ID = 128
 _LONGEST_PRINTED = 2_400
@@ -85,6 +95,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
+    sent_back: JsonObject | None = None
+    """The turn of a paused answer, as the provider wants it back to go on."""
 
 
 class StreamDecoder(Protocol):
@@ -94,6 +106,8 @@ class StreamDecoder(Protocol):
     """The API's end mark was seen; what follows does not matter."""
     begun: bool
     """A piece of the answer was seen, so the first-token limit no longer counts."""
+    open_id: str
+    """The provider goes on making the answer under this id when the connection is lost."""
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if a subscriber listens.

@@ -47,15 +47,24 @@ _NEVER: Limit = ("", inf, inf)
 class Route:
     """The way to one API method of an endpoint; its head is made anew only for a new key."""
 
-    __slots__ = ("_endpoint", "_headers", "_timeout", "_transport", "_url", "_way")
+    __slots__ = ("_endpoint", "_headers", "_method", "_timeout", "_transport", "_url", "_way")
 
     def __init__(
-        self, transport: HttpTransport, endpoint: Endpoint, path: str, headers: Mapping[str, str]
+        self,
+        transport: HttpTransport,
+        endpoint: Endpoint,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        method: str = "POST",
+        query: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare what does not depend on the key; nothing is opened."""
         self._transport = transport
         self._endpoint = endpoint
-        self._url = URL(endpoint.url(path), encoded=True)
+        self._method = method
+        url = URL(endpoint.url(path), encoded=True)
+        self._url = url.update_query(query) if query else url
         self._headers = headers
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect_s)
         self._way: _Way | None = None
@@ -119,7 +128,7 @@ class Route:
             headers.update((name.lower(), (name, value)) for name, value in more.items())
         proxy = self._transport.proxy(endpoint)
         return aiohttp.ClientRequest(
-            "POST",
+            self._method,
             self._url,
             headers=dict(headers.values()),
             proxy=URL(proxy) if proxy else None,
@@ -147,7 +156,7 @@ def _render_head(request: aiohttp.ClientRequest) -> bytes:
     """Return everything that goes before the body's length."""
     is_absolute = request.proxy is not None and not request.is_ssl()
     target = str(request.url) if is_absolute else request.url.raw_path_qs
-    lines = [f"POST {target} HTTP/1.1"]
+    lines = [f"{request.method} {target} HTTP/1.1"]
     for name, value in request.headers.items():
         if name.lower() not in _FRAMING:
             lines.append(f"{name}: {value}")

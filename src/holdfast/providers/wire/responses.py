@@ -1,4 +1,4 @@
-"""OpenAI Responses, stateless: nothing is stored at the provider."""
+"""OpenAI Responses, stateless: nothing is stored at the provider but what it makes later."""
 
 from __future__ import annotations
 
@@ -104,6 +104,9 @@ class ResponsesCodec:
         if request.reasoning_effort:
             made["reasoning"] = {"effort": request.reasoning_effort}
             made["include"] = ["reasoning.encrypted_content"]
+        if request.options.get("background"):
+            # What is asked for again has to be kept there until then.
+            made["store"] = True
         made.update(request.options)
         return made
 

@@ -14,6 +14,7 @@ from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
+    QUEUED,
     UNREADABLE,
     Answer,
     Halves,
@@ -64,6 +65,7 @@ class _Response(msgspec.Struct, gc=False):
     object: str | None = None
     model: str | None = None
     status: str | None = None
+    background: Any = None
     output: list[_Item] | None = None
     usage: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
@@ -77,6 +79,7 @@ class _Event(msgspec.Struct, gc=False):
     item: _Item | None = None
     response: _Response | None = None
     error: msgspec.Raw = _NOTHING
+    sequence_number: Any = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -95,6 +98,9 @@ class ResponsesDecoder:
         """Start before the first event."""
         self.done = False
         self.begun = False
+        self.open_id = ""
+        self.heard = -1
+        """The number of the last event of an answer in the background."""
         self._endpoint = endpoint
         self._model = model
         self._items: dict[int, _Item] = {}
@@ -113,10 +119,13 @@ class ResponsesDecoder:
                 parsed = _decode(event)
             except UNREADABLE:
                 parsed = self._halves.decode(_decode, event, self._report_unreadable)
+            if self.open_id and self._was_heard(parsed):
+                continue
             self._take(parsed, event, out)
             if self.done:
                 return
-            if repeats.wants:
+            # Events that are passed over are not counted either.
+            if repeats.wants and not self.open_id:
                 self._learn(parsed, event)
 
     def take_body(self, body: bytes) -> None:
@@ -128,13 +137,18 @@ class ResponsesDecoder:
         if response.output is None or response.status in ("failed", "cancelled"):
             raise find_failure_in_answer(self._endpoint, self._model, body)
         if response.status in ("in_progress", "queued"):
-            detail = f"the answer is still {response.status}"
-            raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+            self.open_id = response.id or ""
+            if not self.open_id:
+                detail = f"the answer is still {response.status}, and has no id to ask for it"
+                raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
+            return
         self._closing = response
 
     def finish(self) -> Answer:
         """Return the whole answer."""
         closing = self._closing
+        if closing is None and self.open_id:
+            return Answer((), QUEUED, None, self.open_id, "", {})
         if closing is None:
             detail = "the answer ended without its closing event"
             raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
@@ -167,10 +181,12 @@ class ResponsesDecoder:
     def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
         kind = event.type
         if kind in _FAILURES or event.error != _NOTHING or not kind:
+            self.open_id = ""
             raise find_failure_in_answer(self._endpoint, self._model, data)
         if kind in _ENDS and event.response is not None:
             self._closing = event.response
             self.done = True
+            self.open_id = ""
         elif kind == "response.output_item.added" and event.item is not None:
             self.begun = True
             self._bound(len(self._names))
@@ -181,11 +197,24 @@ class ResponsesDecoder:
         elif kind == "response.output_item.done" and event.item is not None:
             self._bound(len(self._items))
             self._items[event.output_index] = event.item
+        elif event.response is not None and event.response.background is True:
+            self.open_id = event.response.id or ""
+            self._was_heard(event)
         elif event.delta:
             self.begun = True
             delta = self._make_delta(event) if out is not None else None
             if out is not None and delta is not None:
                 out.append(delta(event.delta))
+
+    def _was_heard(self, event: _Event) -> bool:
+        """Say whether an event came before; a stream that is taken up again may repeat some."""
+        number = event.sequence_number
+        if type(number) is not int:
+            return False
+        if number <= self.heard:
+            return True
+        self.heard = number
+        return False
 
     def _make_delta(self, event: _Event) -> Callable[[str], Delta] | None:
         """Return what makes a delta of an event's piece; none if no caller is to hear it."""
