@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres_boundaries
+
 from holdfast.artifacts import (
     ARTIFACT_PROJECTIONS,
     ArtifactActor,
@@ -54,6 +56,16 @@ def keep_objects(directory: str) -> None:
     """Use a bucket; each request that changes it is a boundary, before it and after its effect."""
     with serve_boundaries(os.environ["TEST_S3"]) as address:
         asyncio.run(_work(directory, _open_bucket(directory, address), large=IN_PARTS))
+
+
+def keep_shared_rows(directory: str) -> None:
+    """Use a database; each exchange that changes it is a boundary, before and after its effect."""
+    with postgres_boundaries.serve_boundaries(os.environ["TEST_POSTGRES"]) as address:
+        asyncio.run(_work(directory, _open_database(directory, address)))
+
+
+def _open_database(directory: str | Path, address: str) -> BlobStore:
+    return _open_place(directory, postgres_boundaries.name_tenant(address, directory))
 
 
 def _open_place(directory: str | Path, url: str) -> BlobStore:
@@ -189,6 +201,8 @@ async def check(directory: Path) -> None:
     url = "sqlite://" if (directory / "artifacts.db").exists() else "file://"
     if is_bucket := "TEST_S3" in os.environ:
         blobs = _open_bucket(directory, os.environ["TEST_S3"])
+    elif "TEST_POSTGRES" in os.environ:
+        blobs = _open_database(directory, os.environ["TEST_POSTGRES"])
     else:
         blobs = _open_place(directory, url)
     services = ArtifactServices(

@@ -7,10 +7,19 @@ import os
 import sys
 from pathlib import Path
 
+from postgres_boundaries import name_tenant, serve_boundaries
+
 from holdfast.clock import SYSTEM
 from holdfast.errors import StateConflict
 from holdfast.hooks import Hooks
-from holdfast.journal import Journal, SqliteStore, open_store, verify
+from holdfast.journal import (
+    Journal,
+    SqliteStore,
+    grant_role,
+    migrate_store,
+    open_store,
+    verify,
+)
 from holdfast.state import STATE, JournalStateStore, StateEnvironment, StateManager
 
 STEPS = 10
@@ -21,6 +30,12 @@ def open_journal(place: str | Path) -> Journal:
     if "://" in str(place):
         return Journal(open_store(str(place), base_dir=Path("/"), projections=(STATE,)))
     return Journal(SqliteStore(Path(place) / "journal.db", projections=(STATE,)))
+
+
+async def set_up(url: str, role: str) -> None:
+    """Make a database ready for a role that only serves."""
+    await migrate_store(url, base_dir=Path("/"), projections=(STATE,))
+    await grant_role(url, role, "records")
 
 
 def manager_of(journal: Journal) -> StateManager:
@@ -36,12 +51,18 @@ def acknowledge(directory: str, text: str) -> None:
 
 
 def write_values(directory: str) -> None:
-    asyncio.run(_write_values(directory))
+    asyncio.run(_write_values(directory, directory))
 
 
-async def _write_values(directory: str) -> None:
+def write_rows(directory: str) -> None:
+    """Do the same in a database; each exchange that changes it is a boundary."""
+    with serve_boundaries(os.environ["TEST_POSTGRES"]) as address:
+        asyncio.run(_write_values(directory, name_tenant(address, directory)))
+
+
+async def _write_values(directory: str, place: str) -> None:
     """Set, update, merge, remove, restore; each step knows from the state whether it is due."""
-    async with open_journal(directory) as journal:
+    async with open_journal(place) as journal:
         state = manager_of(journal)
         while True:
             entry = await state.entry("global/step")
@@ -72,11 +93,16 @@ async def _write_values(directory: str) -> None:
 
 
 def check_values(directory: Path) -> None:
-    asyncio.run(_check_values(directory))
+    asyncio.run(_check_values(directory, directory))
 
 
-async def _check_values(directory: Path) -> None:
-    async with open_journal(directory) as journal:
+def check_rows(directory: Path) -> None:
+    place = name_tenant(os.environ["TEST_POSTGRES"], directory)
+    asyncio.run(_check_values(directory, place))
+
+
+async def _check_values(directory: Path, place: str | Path) -> None:
+    async with open_journal(place) as journal:
         assert await verify(journal.store) == []
         state = manager_of(journal)
         entry = await state.entry("global/step")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import artifact_scenarios as scenarios
 import pytest
+from postgres_server import PostgresServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from s3_server import serve_s3
@@ -28,3 +29,13 @@ def test_a_kill_around_any_request_to_a_bucket_leaves_no_damage_and_no_orphan(
     requests = {name.split()[0] for name in report.boundaries}
     assert {"PUT", "POST", "DELETE"} <= requests
     assert any("partNumber" in name or "uploadId" in name for name in report.boundaries)
+
+
+def test_a_kill_around_any_change_of_a_database_leaves_no_damage_and_no_orphan(
+    crash_matrix, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_POSTGRES", postgres.url(postgres.make_database()))
+    report = crash_matrix(scenarios.keep_shared_rows, scenarios.check, most=10, random_kills=2)
+    names = " ".join(report.boundaries)
+    assert "INSERT INTO" in names
+    assert "DELETE FROM" in names

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import state_scenarios as scenarios
-from postgres_server import PostgresServer
+from postgres_server import APP, PostgresServer
 
 from holdfast.journal import verify
 
@@ -58,6 +58,17 @@ def test_a_kill_at_any_boundary_loses_no_value_and_repeats_none(crash_matrix) ->
     report = crash_matrix(scenarios.write_values, scenarios.check_values, most=24)
     assert report.kills >= 20
     assert any("COMMIT" in name for name in report.boundaries)
+
+
+def test_a_kill_around_any_change_of_a_database_loses_no_value(
+    crash_matrix, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = postgres.make_database()
+    asyncio.run(scenarios.set_up(postgres.url(name), APP))
+    monkeypatch.setenv("TEST_POSTGRES", postgres.url(name, role=APP))
+    report = crash_matrix(scenarios.write_rows, scenarios.check_rows, most=10, random_kills=2)
+    assert report.kills >= 10
+    assert any("INSERT INTO" in name or "EXECUTE" in name for name in report.boundaries)
 
 
 async def test_two_processes_add_a_thousand_each_and_none_is_lost(

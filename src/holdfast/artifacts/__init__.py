@@ -61,8 +61,9 @@ if TYPE_CHECKING:
     from holdfast.artifacts.stores.registry import BlobStoreOptions as BlobStoreOptions
     from holdfast.artifacts.stores.registry import choose_blob_url as choose_blob_url
     from holdfast.artifacts.stores.registry import erase_blobs as erase_blobs
-    from holdfast.artifacts.stores.registry import find_blob_place as find_blob_place
+    from holdfast.artifacts.stores.registry import find_tenant_blob_url as find_tenant_blob_url
     from holdfast.artifacts.stores.registry import grant_blob_role as grant_blob_role
+    from holdfast.artifacts.stores.registry import list_blob_places as list_blob_places
     from holdfast.artifacts.stores.registry import migrate_blob_store as migrate_blob_store
     from holdfast.artifacts.stores.registry import open_blob_store as open_blob_store
     from holdfast.artifacts.stores.sqlite import SqliteBlobs as SqliteBlobs
@@ -95,7 +96,7 @@ else:
             "stores.files": "FileBlobs",
             "stores.memory": "MemoryBlobs",
             "stores.objects": "ObjectBlobs",
-            "stores.registry": "BlobStoreKind BlobStoreOptions choose_blob_url erase_blobs find_blob_place grant_blob_role migrate_blob_store open_blob_store",
+            "stores.registry": "BlobStoreKind BlobStoreOptions choose_blob_url erase_blobs find_tenant_blob_url grant_blob_role list_blob_places migrate_blob_store open_blob_store",
             "stores.sqlite": "SqliteBlobs",
             "upkeep": "ArtifactFinding CollectReport RekeyReport collect collect_digests expire forget_missing "
             "rekey verify",

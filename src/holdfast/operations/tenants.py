@@ -85,21 +85,24 @@ async def resume(runtime: Runtime, caller: Caller, /, name: str) -> Tenant:
 
 @operation("tenants:admin")
 async def delete(runtime: Runtime, caller: Caller, /, name: str, *, confirm: str) -> Tenant:
-    """Remove a tenant for good: its keys, its records, its workspace. Its name is used up.
+    """Remove a tenant for good: its keys, records, files, workspace. Its name is used up.
 
     `confirm` is the name once more.
 
     Raises:
         NotFound: there is no such tenant.
         UsageError: the names differ; nothing was removed.
+        StorageError: a place of it cannot be reached. It is suspended; delete it once more.
     """
     require_operator(runtime, caller)
     await runtime.control.tenants.get(name)
     if confirm != name:
         raise UsageError(detail="Say the name of the tenant once more as `confirm`.")
-    gone = await _set_state(runtime, caller, name, "deleted")
+    # Deleted when nothing is left: one whose bucket or database failed half-way can be named again.
+    await runtime.control.tenants.set_state(name, "suspended")
+    await runtime.control.end(name)
     await delete_records(runtime, name)
-    return gone
+    return await _set_state(runtime, caller, name, "deleted")
 
 
 @stream_operation("tenants:admin")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ArtifactLocks,
         ArtifactServices,
         ArtifactStore,
+        BlobStoreOptions,
         KeyRing,
     )
 
@@ -35,8 +36,14 @@ class ArtifactService:
         journal: Journal,
         tenant: str,
         show_presence: Callable[[], Awaitable[str]],
+        *,
+        is_apart: bool = False,
     ) -> None:
-        """Keep artifacts where the settings say, on this tenant's account."""
+        """Keep artifacts where the settings say, on this tenant's account.
+
+        A tenant that `is_apart` from the operator's has a part of that place of its own.
+        """
+        self._is_apart = is_apart
         self._show_presence = show_presence
         self._settings = settings
         self._base_dir = base_dir
@@ -46,11 +53,12 @@ class ArtifactService:
         self._once = asyncio.Lock()
 
     @property
-    def place(self) -> Path | None:
-        """Where on this machine the contents are, which no tool may see."""
-        from holdfast.artifacts import find_blob_place  # noqa: PLC0415 - a room of its own
+    def places(self) -> tuple[Path, ...]:
+        """Where on this machine the contents are, other tenants' too, which no tool may see."""
+        from holdfast.artifacts import list_blob_places  # noqa: PLC0415 - a room of its own
 
-        return find_blob_place(self._url, base_dir=self._base_dir)
+        shared = self._settings.artifacts.url
+        return list_blob_places(shared or self._url, base_dir=self._base_dir)
 
     async def opened(self) -> ArtifactStore:
         """Return the store, in the name of the owner of the state directory."""
@@ -83,10 +91,21 @@ class ArtifactService:
 
     @property
     def _url(self) -> str:
-        from holdfast.artifacts import choose_blob_url  # noqa: PLC0415 - a room of its own
+        from holdfast.artifacts import (  # noqa: PLC0415 - a room of its own
+            choose_blob_url,
+            find_tenant_blob_url,
+        )
 
-        settings = self._settings
-        return choose_blob_url(settings.artifacts.url, beside=settings.storage.url)
+        chosen = self._settings.artifacts.url
+        if chosen and self._is_apart:
+            return find_tenant_blob_url(chosen, self.tenant)
+        return choose_blob_url(chosen, beside=self._settings.storage.url)
+
+    async def erase_tenant(self, tenant: str, directory: Path) -> None:
+        """Remove all contents of another tenant, whose records are in this directory."""
+        from holdfast.artifacts import erase_blobs  # noqa: PLC0415 - a room of its own
+
+        await erase_blobs(self._url, tenant, self._make_options(directory))
 
     async def grant_role(self, role: str) -> None:
         """Let a role of the database use the contents, where they are in one."""
@@ -104,7 +123,6 @@ class ArtifactService:
         from holdfast.artifacts import (  # noqa: PLC0415 - a room of its own
             ArtifactRules,
             ArtifactServices,
-            BlobStoreOptions,
             FileLocks,
             ProcessLocks,
             StoreLocks,
@@ -112,12 +130,6 @@ class ArtifactService:
         )
 
         wanted = self._settings.artifacts
-        options = BlobStoreOptions(
-            base_dir=self._base_dir,
-            endpoint=wanted.endpoint_url or "",
-            region=wanted.region or "",
-            variables=list_secret_values(self._settings),
-        )
         # All writers of the same journal must find the same locks.
         places = list_store_places(self._settings.storage.url, base_dir=self._base_dir)
         store = self._journal.store
@@ -127,7 +139,7 @@ class ArtifactService:
         link_key = self._settings.secrets.link_key
         return ArtifactServices(
             journal=self._journal,
-            blobs=open_blob_store(self._url, options),
+            blobs=open_blob_store(self._url, self._make_options(self._base_dir)),
             locks=locks,
             place=self._url or str(self._base_dir / "artifacts"),
             keys=self._load_keys(),
@@ -140,6 +152,17 @@ class ArtifactService:
                 compresses=wanted.compress,
             ),
             link_key=_link_key(link_key.get_secret_value()) if link_key else b"",
+        )
+
+    def _make_options(self, base_dir: Path) -> BlobStoreOptions:
+        from holdfast.artifacts import BlobStoreOptions  # noqa: PLC0415 - a room of its own
+
+        wanted = self._settings.artifacts
+        return BlobStoreOptions(
+            base_dir=base_dir,
+            endpoint=wanted.endpoint_url or "",
+            region=wanted.region or "",
+            variables=list_secret_values(self._settings),
         )
 
     def _load_keys(self) -> KeyRing:

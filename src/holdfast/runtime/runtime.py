@@ -212,7 +212,12 @@ class Runtime:
         self.sessions = SessionManager(self.journal, self._keeper)
         self.turns = TurnQueue(self.sessions, self._keeper)
         self.artifacts = ArtifactService(
-            self.settings, self.base_dir, self.journal, self.tenant, self._name_process
+            self.settings,
+            self.base_dir,
+            self.journal,
+            self.tenant,
+            self._name_process,
+            is_apart=self.tenant != self.control.operator,
         )
         self.anchors = AnchorService(
             self.journal, self.settings, base_dir=self.base_dir, store=self.tenant
@@ -232,8 +237,7 @@ class Runtime:
         policies = self.policies
         records = list_store_places(settings.storage.url, base_dir=self.base_dir)
         # What lies in the state directory is hidden with it.
-        chosen = self.artifacts.place if settings.artifacts.url else None
-        files = () if chosen is None else (chosen,)
+        files = self.artifacts.places if settings.artifacts.url else ()
         secrets = list_secret_places(settings)
         # Tools and programs ask hosts on one account, and so do all processes of this directory.
         rates = HostRates(self.journal.clock, self.base_dir / "rates")

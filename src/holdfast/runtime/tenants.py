@@ -207,17 +207,15 @@ async def delete_records(runtime: Runtime, name: str) -> None:
 
 
 async def _erase_apart(runtime: Runtime, name: str) -> None:
-    """Remove what a tenant has in a database that it shares with others."""
-    settings = runtime.settings
-    url = find_tenant_url(settings.storage.url, name)
-    if url is None:
-        return
-    from holdfast.artifacts import choose_blob_url, erase_blobs  # noqa: PLC0415 - seldom used
-    from holdfast.memory import erase_memories  # noqa: PLC0415 - seldom used
+    """Remove what a tenant has outside of its directory: in a shared database, or a bucket."""
+    url = find_tenant_url(runtime.settings.storage.url, name)
+    if url is not None:
+        from holdfast.memory import erase_memories  # noqa: PLC0415 - seldom used
 
-    await erase_memories(url)
-    await erase_blobs(choose_blob_url(settings.artifacts.url, beside=url))
-    await erase_tenant(settings.storage.url, name)
+        await erase_memories(url)
+    await runtime.artifacts.erase_tenant(name, runtime.control.find_directory(name))
+    if url is not None:
+        await erase_tenant(runtime.settings.storage.url, name)
 
 
 async def _end_runs(runtime: Runtime, session_id: str) -> None:

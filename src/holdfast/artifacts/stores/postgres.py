@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, urlunsplit
 
 import psycopg
 
 from holdfast.artifacts.blobs import BlobInfo, split_key
 from holdfast.artifacts.stores.files import check_blob_key, check_upload_name, make_missing
 from holdfast.artifacts.stores.registry import BlobStoreKind, BlobStoreOptions
-from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus
+from holdfast.journal import PostgresPlace, SchemaBook, SchemaStatus, find_tenant_url
 
 _TABLES = ("pieces", "uploads", "blobs", "places")
 BOOK = SchemaBook(
@@ -297,11 +297,17 @@ async def _grant(address: SplitResult, role: str) -> None:
     await PostgresPlace(address, BOOK).grant(role)
 
 
-async def _erase(address: SplitResult) -> None:
+async def _erase(address: SplitResult, options: BlobStoreOptions) -> None:
     await PostgresPlace(address, BOOK).erase()
 
 
-KIND = BlobStoreKind(open=_open, migrate=_migrate, grant=_grant, erase=_erase)
+def _find_tenant_url(address: SplitResult, tenant: str) -> str:
+    return find_tenant_url(urlunsplit(address), tenant) or ""
+
+
+KIND = BlobStoreKind(
+    open=_open, migrate=_migrate, grant=_grant, tenant_url=_find_tenant_url, erase=_erase
+)
 """`postgresql://USER@HOST/DATABASE`: many machines, one place."""
 
 __all__ = ["KIND", "PostgresBlobs", "PostgresUpload"]

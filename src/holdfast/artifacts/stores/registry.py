@@ -13,19 +13,23 @@ Packages add kinds by entry points of the group `holdfast.artifact_stores`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from holdfast.artifacts.blobs import BlobStore
+from holdfast.artifacts.blobs import BlobStore, split_key
 from holdfast.errors import ConfigError, UsageError
 from holdfast.journal import AddressRegistry, SchemaStatus, resolve_directory
 
 FOLDER = "artifacts"
+TENANTS_FOLDER = "tenants"
 _DEFAULT = "file://"
+_ERASED_AT_ONCE = 500
 _SERVERS = ("postgres", "postgresql")
 
 
@@ -51,8 +55,11 @@ class BlobStoreKind(msgspec.Struct, frozen=True, kw_only=True):
     """Says which schema it has, and brings it up to date if asked to; see `StoreKind.migrate`."""
     grant: Callable[[SplitResult, str], Awaitable[None]] | None = None
     """Lets a role of the database use it; see `StoreKind.grant`."""
-    erase: Callable[[SplitResult], Awaitable[None]] | None = None
-    """Removes all that the tenant of an address has there, for kinds that keep tenants apart."""
+    tenant_url: Callable[[SplitResult, str], str] | None = None
+    """Returns where a tenant has a place of its own at an address; without it all share one, and
+    the first journal that saves there is the only one."""
+    erase: Callable[[SplitResult, BlobStoreOptions], Awaitable[None]] | None = None
+    """Removes all that is at an address; without it, one content after the other is removed."""
 
 
 def _open_files(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -73,6 +80,39 @@ def _open_sqlite(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
 
 def _find_sqlite_place(address: SplitResult, base_dir: Path) -> Path:
     return resolve_directory(address, base_dir) / "artifacts.db"
+
+
+def _find_tenant_folder(address: SplitResult, tenant: str) -> str:
+    # Without a path it is in the state directory, of which each tenant has its own.
+    folder = f"{address.path.rstrip('/')}/{TENANTS_FOLDER}/{tenant}" if address.path else ""
+    return f"{address.scheme}://{folder}"
+
+
+def _find_tenant_prefix(address: SplitResult, tenant: str) -> str:
+    bucket, path = address.netloc, address.path.strip("/")
+    parts = [bucket, path, TENANTS_FOLDER, tenant] if path else [bucket, TENANTS_FOLDER, tenant]
+    return f"{address.scheme}://{'/'.join(parts)}"
+
+
+async def _erase_files(address: SplitResult, options: BlobStoreOptions) -> None:
+    await asyncio.to_thread(_remove_all, [_find_file_place(address, options.base_dir)])
+
+
+async def _erase_sqlite(address: SplitResult, options: BlobStoreOptions) -> None:
+    place = _find_sqlite_place(address, options.base_dir)
+    # The file itself, because removed rows stay readable in it, and what SQLite keeps beside it.
+    await asyncio.to_thread(_remove_all, list(place.parent.glob(f"{place.name}*")))
+    with contextlib.suppress(OSError):  # something else lies there
+        await asyncio.to_thread(place.parent.rmdir)
+
+
+def _remove_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _open_memory(address: SplitResult, options: BlobStoreOptions) -> BlobStore:
@@ -200,12 +240,16 @@ def _make_client_options(endpoint: str) -> dict[str, object]:
     return {**options, "allow_http": True} if endpoint.startswith("http://") else options
 
 
-FILES = BlobStoreKind(open=_open_files, place=_find_file_place)
-SQLITE = BlobStoreKind(open=_open_sqlite, place=_find_sqlite_place)
+FILES = BlobStoreKind(
+    open=_open_files, place=_find_file_place, tenant_url=_find_tenant_folder, erase=_erase_files
+)
+SQLITE = BlobStoreKind(
+    open=_open_sqlite, place=_find_sqlite_place, tenant_url=_find_tenant_folder, erase=_erase_sqlite
+)
 MEMORY = BlobStoreKind(open=_open_memory)
-S3 = BlobStoreKind(open=_open_s3)
-GOOGLE = BlobStoreKind(open=_open_google)
-AZURE = BlobStoreKind(open=_open_azure)
+S3 = BlobStoreKind(open=_open_s3, tenant_url=_find_tenant_prefix)
+GOOGLE = BlobStoreKind(open=_open_google, tenant_url=_find_tenant_prefix)
+AZURE = BlobStoreKind(open=_open_azure, tenant_url=_find_tenant_prefix)
 _KINDS = AddressRegistry(
     "holdfast.artifact_stores",
     BlobStoreKind,
@@ -243,10 +287,26 @@ def open_blob_store(url: str, options: BlobStoreOptions) -> BlobStore:
     return kind.open(address, options)
 
 
-def find_blob_place(url: str, *, base_dir: Path) -> Path | None:
-    """Return where on this machine the bytes are, which no tool may see."""
+def find_tenant_blob_url(url: str, tenant: str) -> str:
+    """Return where a tenant keeps its artifacts, if the operator's are at this address.
+
+    Raises:
+        UsageError: the address itself names this tenant.
+    """
     kind, address = _KINDS.find(url or _DEFAULT)
-    return None if kind.place is None else kind.place(address, base_dir)
+    return url if kind.tenant_url is None else kind.tenant_url(address, tenant)
+
+
+def list_blob_places(url: str, *, base_dir: Path) -> tuple[Path, ...]:
+    """Return where on this machine the bytes are, tenants' too, which no tool may see."""
+    kind, address = _KINDS.find(url or _DEFAULT)
+    if kind.place is None:
+        return ()
+    place = kind.place(address, base_dir)
+    apart = find_tenant_blob_url(url, "any")
+    # Of a database file the directory around it holds those of tenants, and perhaps much else.
+    is_apart = kind.tenant_url is not None and bool(address.path)
+    return (place, resolve_directory(urlsplit(apart), base_dir).parent) if is_apart else (place,)
 
 
 async def migrate_blob_store(url: str, *, base_dir: Path, is_dry: bool) -> SchemaStatus | None:
@@ -262,8 +322,31 @@ async def grant_blob_role(url: str, role: str) -> None:
         await kind.grant(address, role)
 
 
-async def erase_blobs(url: str) -> None:
-    """Remove all contents of the tenant that an address names, where tenants share a database."""
-    kind, address = _KINDS.find(url or _DEFAULT)
+async def erase_blobs(url: str, tenant: str, options: BlobStoreOptions) -> None:
+    """Remove all contents that a tenant has below an address that it may share with others.
+
+    Raises:
+        StorageError: the place cannot be reached or written; what is left is removed by another
+            call.
+    """
+    own = find_tenant_blob_url(url, tenant)
+    kind, address = _KINDS.find(own or _DEFAULT)
     if kind.erase is not None:
-        await kind.erase(address)
+        await kind.erase(address, options)
+        return
+    store = kind.open(address, options)
+    try:
+        await store.open()
+        batch: list[str] = []
+        async for info in store.scan():
+            # In a place that all share, nobody else's.
+            if (split_key(info.key) or ("",))[0] == tenant:
+                batch.append(info.key)
+            if len(batch) == _ERASED_AT_ONCE:
+                await store.remove(batch)
+                batch = []
+        await store.remove(batch)
+        for name in await store.uploads() if kind.tenant_url is not None else ():
+            await store.remove_upload(name)
+    finally:
+        await store.close()
