@@ -102,10 +102,14 @@ class SandboxRunner:
             raise UsageError(detail="A filtered network needs a proxy (SandboxOptions.egress).")
         if self._options.environment:
             clean_environment(self._options.environment, home="/")
-        self._pool = LauncherPool(workspace, self._options)
         self._beside: dict[_Rights, SandboxRunner] = {}
         self._written = 0
         self._counted: weakref.WeakKeyDictionary[Launcher, int] = weakref.WeakKeyDictionary()
+
+    @functools.cached_property
+    def _pool(self) -> LauncherPool:
+        """Made with the first command; most turns have none."""
+        return LauncherPool(self._workspace, self._options)
 
     @property
     def objections(self) -> dict[str, str]:
@@ -261,7 +265,7 @@ class SandboxRunner:
     @property
     def is_idle(self) -> bool:
         """Whether nothing was started that `aclose` would have to end."""
-        return not self._beside and self._pool.is_idle
+        return not self._beside and ("_pool" not in self.__dict__ or self._pool.is_idle)
 
     async def aclose(self) -> None:
         """End the launchers, remove the scratch directory, and take what gives rights.

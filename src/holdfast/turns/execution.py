@@ -20,6 +20,7 @@ from holdfast.errors import AlreadyExists, SessionBusy, StaleWriter, StorageErro
 from holdfast.journal import Condition, Event, Origin, Payload, RowQuery, decode_payload
 from holdfast.sessions import (
     RUNS,
+    SUBJECT,
     NewSession,
     Run,
     Session,
@@ -179,7 +180,8 @@ class TurnExecutor:
                 try:
                     session = turn.session or await self._manager.get_session(turn.session_id)
                     # What begins meanwhile is the session owner's, also where another caller asked.
-                    with acting_for(session.owner):
+                    is_owner = SUBJECT.get() == session.owner
+                    with contextlib.nullcontext() if is_owner else acting_for(session.owner):
                         outcome = await turn.work(handler)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
                     outcome = await make_outcome(turn, error)
