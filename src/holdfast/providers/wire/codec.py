@@ -23,6 +23,7 @@ from holdfast.messages import (
     Message,
     Part,
     ReasoningPart,
+    Refusal,
     TextPart,
     TokenUsage,
     ToolPart,
@@ -95,6 +96,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
+    refusal: Refusal | None = None
     sent_back: JsonObject | None = None
     """The turn of a paused answer, as the provider wants it back to go on."""
 

@@ -207,6 +207,7 @@ class WireModel:
             stop_reason=answer.stop_reason,
             usage=answer.usage,
             metadata=metadata,
+            refusal=answer.refusal,
         )
         # No call uses no tokens at all: a server that says so has not counted.
         if message.usage in _UNCOUNTED and self._counter is not None:
