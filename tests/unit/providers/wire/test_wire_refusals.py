@@ -96,10 +96,9 @@ async def test_what_is_no_citation_is_left_out(model: WireModel, server: FakeSer
     assert part.citations == (Citation(kind="x", details={"title": 5}),)
 
 
+@pytest.mark.parametrize("wire", ["responses"], indirect=True)
 async def test_places_are_those_in_the_whole_text(model: WireModel, server: FakeServer) -> None:
     """A message of Responses may have several texts, each with places of its own."""
-    if model.endpoint.api != "responses":
-        return
     note = {"type": "url_citation", "url": "https://example.com", "start_index": 0, "end_index": 2}
     texts = [
         {"type": "output_text", "text": text, "annotations": [note]} for text in ("One", "Two")
