@@ -29,7 +29,7 @@ class Block(NamedTuple):
 def list_blocks() -> list[Block]:
     """Return every example file and every Python block of README and docs."""
     found = []
-    for file in [*sorted((ROOT / "examples").glob("*.py")), *sorted(ROOT.glob("docs_src/**/*.py"))]:
+    for file in [*sorted(ROOT.glob("examples/**/*.py")), *sorted(ROOT.glob("docs_src/**/*.py"))]:
         found.append(Block(file.relative_to(ROOT), 0, file.read_text(encoding="utf-8")))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text(encoding="utf-8")

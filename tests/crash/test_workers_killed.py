@@ -12,6 +12,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from holdfast import Agent, AsyncClient
+from holdfast.runtime.trace_spans import build_trace
 from holdfast.settings import load_settings
 
 PATIENCE_S = 90
@@ -122,6 +123,17 @@ async def test_runs_of_a_killed_worker_go_on_in_another_and_no_step_is_repeated(
         # What was finished is not done again; the call that was cut off is a read, and is.
         assert fleet.effects == ["doomed a-0", "doomed a-1", "heir a-1", "heir a-2"]
         assert await client.workers.list_dead() == []
+        # What two workers did is one trace, and every span in it has its parent.
+        journal = await client.storage.journal()
+        trace = await build_trace(journal, ended, tenant="default")
+        names = [span.name for span in trace.spans]
+        assert (names.count("execute_tool note"), names.count("invoke_agent noter")) == (3, 1)
+        assert sum(name.startswith("chat") for name in names) == 4
+        known = {span.key for span in trace.spans}
+        assert [span for span in trace.spans if span.parent and span.parent not in known] == []
+        root = trace.spans[0]
+        assert root.attributes["holdfast.run.status"] == "completed"
+        assert all(root.start <= span.start <= span.end <= root.end for span in trace.spans)
         assert [one.name for one in await client.workers.list()] == ["heir"]
 
 

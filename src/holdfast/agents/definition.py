@@ -422,12 +422,21 @@ class Agent(Generic[OutputT, DepsT]):
         if type(self.steps) is not int or self.steps < 1:
             faults.append(f"has steps={self.steps!r}; it is a whole number, at least 1")
         given: tuple[object, ...] = self.tools
-        faults += [
-            f"was given {tool!r}, which is no tool; decorate it with @tool"
-            for tool in given
-            if not isinstance(tool, Tool)
-        ]
+        faults += [_explain_no_tool(tool) for tool in given if not isinstance(tool, Tool)]
         return faults
+
+
+def _explain_no_tool(given: object) -> str:
+    """Say what was handed over in place of a tool, and how it becomes one."""
+    if isinstance(given, str):
+        advice = "built-in tools come in sets, as in *toolset('files:read')"
+        return f"was given the name {given!r}, which is no tool; {advice}"
+    if isinstance(given, Agent):
+        return f"was given the agent {given.name!r}, which is no tool; hand over its .as_tool()"
+    if callable(given):
+        name = getattr(given, "__name__", type(given).__name__)
+        return f"was given the function {name!r}, which is no tool; decorate it with @tool"
+    return f"was given {given!r}, which is no tool; decorate a function with @tool"
 
 
 class UnlimitedAgent(Agent):

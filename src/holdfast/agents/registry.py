@@ -28,14 +28,14 @@ ENTRY_POINT_GROUP = "holdfast.agents"
 AgentSource: TypeAlias = Literal["built-in", "installed", "user", "project", "registered"]
 
 
-@payload("agent.registered", is_open=True, is_inherited=False)
+@payload("agent.registered", is_open=True, is_inherited=False, is_of_store=True)
 class AgentRegistered(Payload, frozen=True, kw_only=True):
     """An agent can be called by its name from now on."""
 
     agent: AgentRecord
 
 
-@payload("agent.removed", is_open=True, is_inherited=False)
+@payload("agent.removed", is_open=True, is_inherited=False, is_of_store=True)
 class AgentRemoved(Payload, frozen=True, kw_only=True):
     """An agent can no longer be called."""
 

@@ -87,7 +87,9 @@ class ArtifactAccessed(Payload, frozen=True, kw_only=True):
     link_id: str = ""
 
 
-@payload("artifact.place_claimed", is_open=True, is_inherited=False, is_synced=True)
+@payload(
+    "artifact.place_claimed", is_open=True, is_inherited=False, is_synced=True, is_of_store=True
+)
 class ArtifactPlaceClaimed(Payload, frozen=True, kw_only=True):
     """This journal keeps its files in a place that carries this mark.
 

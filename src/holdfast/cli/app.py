@@ -14,7 +14,7 @@ import click
 
 from holdfast._version import __version__
 from holdfast.cli.commands import BELOW, COMMANDS, SECTIONS
-from holdfast.cli.frame import FORMATS, Invocation, LazyGroup
+from holdfast.cli.frame import FORMATS, Invocation, LazyGroup, repair_text
 from holdfast.cli.interrupts import INTERRUPTS, flush_output
 
 __all__ = ["RootGroup", "main", "root"]
@@ -32,7 +32,8 @@ class RootGroup(LazyGroup):
         **extra: Any,  # noqa: ANN401 - click's own signature
     ) -> NoReturn:
         """Run one call and end the process with its exit code."""
-        words = _with_run(list(sys.argv[1:] if args is None else args))
+        given = sys.argv[1:] if args is None else args
+        words = _with_run([_repair_word(word) for word in given])
         invocation = Invocation(output=_read_wished_output(words), is_debug="--debug" in words)
         extra.setdefault("obj", invocation)
         try:
@@ -73,6 +74,11 @@ def _end_quietly() -> Iterator[None]:
             raise
         _import_failures().silence_stdout()
         raise click.exceptions.Exit(0) from error
+
+
+def _repair_word(word: str) -> str:
+    """Return an argument as text; the name of a file that is there stays as the system has it."""
+    return word if word.isascii() or os.path.lexists(word) else repair_text(word)
 
 
 def _import_failures() -> ModuleType:
@@ -156,6 +162,10 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets an escape, not a crash.
             stream.reconfigure(errors="backslashreplace")
+    if hasattr(sys.stdin, "reconfigure"):
+        # What comes in is UTF-8 where the locale knows nothing better; what is none is shown so.
+        is_known = sys.stdin.encoding.lower() not in ("ascii", "us-ascii", "ansi_x3.4-1968")
+        sys.stdin.reconfigure(encoding=None if is_known else "utf-8", errors="replace")
     INTERRUPTS.install()
     try:
         root.main()

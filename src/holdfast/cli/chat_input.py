@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import click
 
 from holdfast.cli.chat_files import quote_mention
-from holdfast.cli.frame import Invocation
+from holdfast.cli.frame import Invocation, repair_text
 from holdfast.settings import process_environment
 
 HISTORY_FILE: Final = "chat_history"
@@ -64,7 +64,7 @@ class ChatHistory:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = os.open(self._path, flags, 0o600)
             try:
-                os.write(file, f"{line}\n".encode())
+                os.write(file, f"{repair_text(line)}\n".encode())
             finally:
                 os.close(file)
 
@@ -200,12 +200,12 @@ def read_message(reader: LineReader, prompt: str) -> str:
         lines = []
         while (line := reader.read(more)).strip() != _FENCE:
             lines.append(line)
-        return "\n".join(lines)
+        return repair_text("\n".join(lines))
     lines = []
     while line.endswith("\\"):
         lines.append(line[:-1])
         line = reader.read(more)
-    return "\n".join([*lines, line]).strip()
+    return repair_text("\n".join([*lines, line]).strip())
 
 
 def ask_line(question: str) -> str:

@@ -107,7 +107,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "config", "policies", "storage", "export", "import", "completion",
     ),
     "Behind an address": (
-        "serve", "dashboard", "keys", "tenants", "webhooks", "metrics", "worker", "workers",
+        "serve", "acp", "dashboard", "keys", "tenants", "webhooks", "metrics", "worker", "workers",
     ),
 }  # fmt: skip
 """Under which heading `holdfast --help` shows each command; those first that one meets first."""

@@ -45,6 +45,17 @@ _SAME_MEANING: Final = tuple(
 """What other programs call the same thing; asked only where a word names no command."""
 
 
+def repair_text(text: str) -> str:
+    """Return what a person typed as text that can be stored, whatever the locale says.
+
+    Python reads bytes that do not fit the locale as lone surrogates. Nearly always they are
+    UTF-8; what is not becomes a replacement character.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 @dataclass(kw_only=True)
 class Invocation:
     """What the global options of one call say; commands read it, nothing else writes it."""

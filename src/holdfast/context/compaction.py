@@ -415,7 +415,7 @@ class Compactor:
         Something always stays, unless nothing shall and the newest message is a step of the
         agent's own: its output can be the one thing that is too long.
         """
-        if recent == 0 and kept[-1].tool_calls:
+        if recent == 0 and kept and kept[-1].tool_calls:
             return len(kept)
         tokens = 0
         for at in range(len(kept) - 1, -1, -1):

@@ -33,6 +33,7 @@ from holdfast.tools import Tool, Workspace
 
 _log = logging.getLogger("holdfast.context")
 _FILE = "AGENTS.md"
+_OF_FOLDER = ("path", "command")
 _FALLBACK = "CLAUDE.md"
 _MOST_BYTES = 32 * 1024
 _KEPT_FILES = 64
@@ -154,6 +155,11 @@ def make_view(steps: Sequence[ContextStep]) -> HistoryView | None:
     return steps[0].view if all(waits) else None
 
 
+def _has_folder_tool(draft: ContextDraft) -> bool:
+    """Say whether the agent has a tool that reads or changes files, or runs commands."""
+    return any([tool.target_kind in _OF_FOLDER for tool in draft.tools.values()])
+
+
 class PromptStep:
     """The agent's own instructions."""
 
@@ -177,13 +183,19 @@ class WrittenStep:
 
 
 class EnvironmentStep:
-    """Where the agent works; nothing that changes within a session."""
+    """Where the agent works; nothing that changes within a session.
+
+    One that has no tool for it works nowhere: its provider need not learn of the folder in which
+    the application happens to run, and a small model is not led astray by it.
+    """
 
     name = "environment"
     is_steady = True
 
     async def apply(self, draft: ContextDraft) -> None:
         """Add directory, platform and the day on which the session began."""
+        if not _has_folder_tool(draft):
+            return
         session = draft.session
         draft.add(
             self.name, _describe_environment(session.directory, int(session.time_created // _DAY_S))
@@ -290,7 +302,12 @@ class InstructionsStep:
         self._instructions = instructions or ProjectInstructions()
 
     async def apply(self, draft: ContextDraft) -> None:
-        """Add the file, cut to its limit; one that cannot be read is noted."""
+        """Add the file, cut to its limit; one that cannot be read is noted.
+
+        It speaks to those who work in the folder.
+        """
+        if not _has_folder_tool(draft):
+            return
         directory = draft.session.directory
         self._instructions.passed_over = ""
         found = self._instructions.find(directory)

@@ -37,6 +37,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """A fork takes it along."""
     is_synced: ClassVar[bool] = False
     """Reaches the disk before `append` returns, whatever the store's durability."""
+    is_of_store: ClassVar[bool] = False
+    """Stands in the chain of the store alone: no session can bring it along from elsewhere."""
     has_content: ClassVar[bool] = False
     """Holds what people wrote or tools returned; retention may remove it by `redacted`."""
 
@@ -78,6 +80,7 @@ def payload(
     is_inherited: bool = True,
     is_synced: bool = False,
     has_content: bool = False,
+    is_of_store: bool = False,
 ) -> Callable[[type[P]], type[P]]:
     """Declare a payload class as the newest version of a kind of event."""
 
@@ -88,6 +91,7 @@ def payload(
         cls.kind, cls.schema_version = kind, version
         cls.is_open, cls.is_inherited = is_open, is_inherited
         cls.is_synced, cls.has_content = is_synced, has_content
+        cls.is_of_store = is_of_store
         _types[kind, version] = cls
         if kind not in _latest or _latest[kind].schema_version <= version:
             _latest[kind] = cls

@@ -27,7 +27,7 @@ class EventsRedacted(Payload, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()
 
 
-@payload("session.deleted", is_open=True, is_inherited=False, is_synced=True)
+@payload("session.deleted", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class SessionDeleted(Payload, frozen=True, kw_only=True):
     """A session was removed; its chain ended at `last` with `hash`. Kept in the system chain."""
 
@@ -37,7 +37,7 @@ class SessionDeleted(Payload, frozen=True, kw_only=True):
     reason: str = ""
 
 
-@payload("journal.anchored", is_open=True, is_inherited=False, is_synced=True)
+@payload("journal.anchored", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class HeadsAnchored(Payload, frozen=True, kw_only=True):
     """Where chains of a store ended at a time, kept outside of it: those that have grown.
 

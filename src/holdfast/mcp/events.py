@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast.journal import Payload, payload
 
 
-@payload("mcp.connected", is_open=True, is_inherited=False)
+@payload("mcp.connected", is_open=True, is_inherited=False, is_of_store=True)
 class McpConnected(Payload, frozen=True, kw_only=True):
     """A server answers; `sandbox` is what confines its program, empty for an address."""
 
@@ -20,7 +20,7 @@ class McpConnected(Payload, frozen=True, kw_only=True):
     held_back: tuple[str, ...] = ()
 
 
-@payload("mcp.lost", is_open=True, is_inherited=False)
+@payload("mcp.lost", is_open=True, is_inherited=False, is_of_store=True)
 class McpLost(Payload, frozen=True, kw_only=True):
     """A server does not answer, or no more; it is tried again `retry_in_s` later."""
 
@@ -29,7 +29,7 @@ class McpLost(Payload, frozen=True, kw_only=True):
     retry_in_s: float = 0.0
 
 
-@payload("mcp.invoke", is_open=True, is_inherited=False)
+@payload("mcp.invoke", is_open=True, is_inherited=False, is_of_store=True)
 class McpInvoked(Payload, frozen=True, kw_only=True):
     """A tool of a server was called; `error` is empty where it answered without one.
 
@@ -45,7 +45,7 @@ class McpInvoked(Payload, frozen=True, kw_only=True):
     error: str = ""
 
 
-@payload("mcp.granted", is_open=True, is_inherited=False)
+@payload("mcp.granted", is_open=True, is_inherited=False, is_of_store=True)
 class McpGranted(Payload, frozen=True, kw_only=True):
     """A person let a server's program reach hosts, or took that back (`is_revoked`)."""
 
@@ -54,7 +54,7 @@ class McpGranted(Payload, frozen=True, kw_only=True):
     is_revoked: bool = False
 
 
-@payload("mcp.elicited", is_open=True, is_inherited=False)
+@payload("mcp.elicited", is_open=True, is_inherited=False, is_of_store=True)
 class McpElicited(Payload, frozen=True, kw_only=True):
     """A server asked the person who attends a call; what was answered is not kept here."""
 

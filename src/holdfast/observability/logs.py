@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -128,6 +128,7 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
 
     def __init__(self, *, form: str, **options: Any) -> None:  # noqa: ANN401 - structlog's own
         super().__init__(**options)
+        self._is_json = form == "json"
         self._render = _Renderer(form)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -142,7 +143,8 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
             "event": said.event,
             **said.fields,
         }
-        return _escape(self._render(None, "", entry))
+        line = self._render(None, "", entry)
+        return line if self._is_json else _escape(line)  # JSON holds no control character
 
 
 def _encode(made: dict[str, object]) -> str:
@@ -154,8 +156,15 @@ def _encode(made: dict[str, object]) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
+@lru_cache(maxsize=4)
+def _format_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    # Lines come in bursts: most are of the second of the one before.
+    second, part = divmod(int(seconds * 1000), 1000)
+    return f"{_format_second(second)}.{part:03d}+00:00"
 
 
 def _add_time(clock: Clock, _logger: object, _method: str, entry: EventDict) -> EventDict:

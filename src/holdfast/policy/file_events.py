@@ -9,7 +9,7 @@ from holdfast.policy.decision import Action, CallRequest, Decision, Source
 from holdfast.policy.recorded_calls import Change
 
 
-@payload("policy.loaded", is_open=True, is_inherited=False)
+@payload("policy.loaded", is_open=True, is_inherited=False, is_of_store=True)
 class PolicyLoaded(Payload, frozen=True, kw_only=True):
     """Policies came into force; `previous` is the version that they replace."""
 
@@ -20,7 +20,7 @@ class PolicyLoaded(Payload, frozen=True, kw_only=True):
     asked_by: str = ""
 
 
-@payload("policy.rejected", is_open=True, is_inherited=False)
+@payload("policy.rejected", is_open=True, is_inherited=False, is_of_store=True)
 class PolicyRejected(Payload, frozen=True, kw_only=True):
     """Policies were wrong; those of `kept_version` stay in force."""
 
@@ -30,7 +30,7 @@ class PolicyRejected(Payload, frozen=True, kw_only=True):
     asked_by: str = ""
 
 
-@payload("policy.reload_requested", is_open=True, is_inherited=False)
+@payload("policy.reload_requested", is_open=True, is_inherited=False, is_of_store=True)
 class PolicyReloadRequested(Payload, frozen=True, kw_only=True):
     """A caller asks every process on this store to read its policies again."""
 

@@ -17,7 +17,7 @@ from holdfast.journal import SYSTEM_SESSION, Event, Journal, Payload, Projection
 from holdfast.policy.budgets import NOTHING, Amount, Budget, Left, check, compute_remaining
 
 
-@payload("budget.reserved", is_open=True, is_inherited=False)
+@payload("budget.reserved", is_open=True, is_inherited=False, is_of_store=True)
 class BudgetReserved(Payload, frozen=True, kw_only=True):
     """The worst case of a call is held for a tenant, by a living process."""
 
@@ -28,7 +28,7 @@ class BudgetReserved(Payload, frozen=True, kw_only=True):
     amount: Amount
 
 
-@payload("budget.settled", is_open=True, is_inherited=False)
+@payload("budget.settled", is_open=True, is_inherited=False, is_of_store=True)
 class BudgetSettled(Payload, frozen=True, kw_only=True):
     """A reservation is over; `actual` is what the call really spent."""
 

@@ -18,6 +18,7 @@ from holdfast.providers.rate_rules import RateCharge
 
 _SWEEP_EVERY = 1_000
 _REDIS: Final = ("redis", "rediss", "unix")
+_POSTGRES: Final = ("postgresql", "postgres")
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,21 +155,23 @@ class WindowRateStore:
 
 
 def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
-    """Return the histories at an address: `redis://`, `rediss://` or `unix://`.
+    """Return the histories at an address: `redis://`, `rediss://`, `unix://` or `postgresql://`.
 
     Without an address they are in this process, on `clock`.
 
     Raises:
         ConfigError: the address is not understood.
-        MissingExtra: the extra `redis` is not installed.
+        MissingExtra: the extra `redis`, or `postgres`, is not installed.
     """
     if not uri:
         return WindowRateStore(clock=clock)
     address = uri.removeprefix("async+")
     scheme = address.partition("://")[0]
+    if scheme in _POSTGRES:
+        return _open_postgres(address)
     if scheme not in _REDIS:
         # The address may hold a password: only its scheme is shown.
-        known = ", ".join(_REDIS)
+        known = ", ".join((*_REDIS, *_POSTGRES))
         detail = f"rate limits cannot be kept in a {scheme!r} storage, only in one of {known}"
         raise ConfigError(detail=detail)
     try:
@@ -178,3 +181,15 @@ def open_rate_store(uri: str = "", *, clock: Clock = SYSTEM) -> RateStore:
             what="A shared store of rate rules", package="redis", extra="redis"
         ) from error
     return RedisRateStore(address)
+
+
+def _open_postgres(address: str) -> RateStore:
+    try:
+        from holdfast.providers.stores.postgres_rates import (  # noqa: PLC0415 - an extra
+            PostgresRateStore,
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            what="A shared store of rate rules", package=error.name or "", extra="postgres"
+        ) from error
+    return PostgresRateStore(address)

@@ -402,8 +402,10 @@ class AgentTurn:
 
         Only another one of the same provider: no skill decides to whom the conversation is sent.
         """
+        if "skill" not in self._tools or self._find_sibling is None:
+            return
         wanted = find_skill_model(calls)
-        if not wanted or wanted == self._skill_model or self._find_sibling is None:
+        if not wanted or wanted == self._skill_model:
             return
         self._skill_model = wanted
         found = await self._find_sibling(self._model.info, wanted)

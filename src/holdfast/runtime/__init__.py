@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.identity_events import LoginEnded as LoginEnded
     from holdfast.runtime.identity_events import TenantChanged as TenantChanged
     from holdfast.runtime.identity_events import UserErased as UserErased
+    from holdfast.runtime.import_rights import HELD_RUNS as HELD_RUNS
     from holdfast.runtime.loops import LoopItem as LoopItem
     from holdfast.runtime.loops import read_news as read_news
     from holdfast.runtime.models import ReadyModel as ReadyModel
@@ -80,6 +81,7 @@ else:
             "open_tenant",
             "plugins": "Plugin inspect_plugin list_plugins normalize_name",
             "sent_trace": "SentTrace",
+            "import_rights": "HELD_RUNS",
             "transfer": "export_session import_session",
             "undo": "UndoReport",
             "work_metrics": "WorkMetrics format_metrics",

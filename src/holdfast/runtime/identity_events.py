@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast.journal import Payload, payload
 
 
-@payload("identity.key_changed", is_open=True, is_inherited=False, is_synced=True)
+@payload("identity.key_changed", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class KeyChanged(Payload, frozen=True, kw_only=True):
     """A key was made, rotated or revoked."""
 
@@ -19,7 +19,7 @@ class KeyChanged(Payload, frozen=True, kw_only=True):
     replaces: str = ""
 
 
-@payload("identity.key_used", is_open=True, is_inherited=False)
+@payload("identity.key_used", is_open=True, is_inherited=False, is_of_store=True)
 class KeyUsed(Payload, frozen=True, kw_only=True):
     """A key opened something; a process notes it once a minute at most, however often."""
 
@@ -29,7 +29,7 @@ class KeyUsed(Payload, frozen=True, kw_only=True):
     tenant: str
 
 
-@payload("identity.login_ended", is_open=True, is_inherited=False, is_synced=True)
+@payload("identity.login_ended", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class LoginEnded(Payload, frozen=True, kw_only=True):
     """An admin logged a browser out."""
 
@@ -38,7 +38,9 @@ class LoginEnded(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-@payload("identity.tenant_changed", is_open=True, is_inherited=False, is_synced=True)
+@payload(
+    "identity.tenant_changed", is_open=True, is_inherited=False, is_synced=True, is_of_store=True
+)
 class TenantChanged(Payload, frozen=True, kw_only=True):
     """A tenant was made, suspended, let in again, exported or deleted."""
 
@@ -47,7 +49,7 @@ class TenantChanged(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-@payload("identity.user_erased", is_open=True, is_inherited=False, is_synced=True)
+@payload("identity.user_erased", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class UserErased(Payload, frozen=True, kw_only=True):
     """The data of a user were removed; only the digest of its name remains."""
 

@@ -25,6 +25,7 @@ from holdfast.sessions import (
     MessagePartUpdated,
     PermissionRule,
     Run,
+    RunCancelled,
     RunParked,
     RunQueued,
     RunWoken,
@@ -196,7 +197,10 @@ def _list_given_up(events: Sequence[Event]) -> list[Payload]:
 
 
 def _list_held(events: Sequence[Event]) -> list[Payload]:
-    """Return the fact that keeps runs from going on by themselves: their words are a stranger's."""
+    """Return the facts that keep runs from going on by themselves: their words are a stranger's.
+
+    One that had never begun is cancelled, or the next message would have it executed first.
+    """
     rows: dict[str, Run] = {}
     for event in events:
         if event.kind in RUNS.kinds:
@@ -205,10 +209,14 @@ def _list_held(events: Sequence[Event]) -> list[Payload]:
             row = RUNS.apply(rows.get(key), event, fact)
             if row is not None:
                 rows[key] = row
-    held = [run.id for run in rows.values() if run.status not in ENDED]
-    if not held:
-        return []
-    return [SessionUpdated(changes=SessionChanges(metadata={HELD_RUNS: held}))]
+    open_runs = [run for run in rows.values() if run.status not in ENDED]
+    reason = "it was only queued where it was exported"
+    facts: list[Payload] = [
+        RunCancelled(run_id=run.id, reason=reason) for run in open_runs if not run.has_started
+    ]
+    if held := [run.id for run in open_runs if run.has_started]:
+        facts.append(SessionUpdated(changes=SessionChanges(metadata={HELD_RUNS: held})))
+    return facts
 
 
 __all__ = ["HELD_RUNS", "IMPORTED_RULES", "list_import_facts"]

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.journal import Event, Payload, Projection, payload, upcaster
 
 
-@payload("request.accepted", is_open=True, is_inherited=False)
+@payload("request.accepted", is_open=True, is_inherited=False, is_of_store=True)
 class RequestAccepted(Payload, frozen=True, kw_only=True):
     """A request was accepted under a key; `digest` is that of what it asked for.
 
@@ -25,7 +25,14 @@ class RequestAccepted(Payload, frozen=True, kw_only=True):
     run_id: str = ""
 
 
-@payload("request.answered", version=2, is_open=True, is_inherited=False, has_content=True)
+@payload(
+    "request.answered",
+    version=2,
+    is_open=True,
+    is_inherited=False,
+    has_content=True,
+    is_of_store=True,
+)
 class RequestAnswered(Payload, frozen=True, kw_only=True):
     """What such a request was answered with, to be answered again."""
 
@@ -47,7 +54,7 @@ def _answer_without_owner(value: dict[str, Any]) -> dict[str, Any]:
     return {"owner": "", **value}
 
 
-@payload("debug.used", is_open=True, is_inherited=False)
+@payload("debug.used", is_open=True, is_inherited=False, is_of_store=True)
 class DebugUsed(Payload, frozen=True, kw_only=True):
     """An admin looked into the running process."""
 

@@ -162,6 +162,7 @@ class Runtime:
         self.control = control or ControlPlane(self.base_dir, operator=self.tenant)
         self._process = os.getpid()
         self._one_at_a_time = asyncio.Lock()
+        self._one_reads_policies = asyncio.Lock()
         self._is_open = self._is_ending = self._is_closed = self._has_policies = False
         self._build_records()
         self._build_limits()
@@ -570,12 +571,16 @@ class Runtime:
             PolicyInvalid: a policy file is wrong, or one of the candidate's in
                 `policies.shadow_dir`; no run begins until it is corrected.
         """
-        if not self._has_policies:
-            await self.policies.load()
-            if self.settings.policies.shadow_dir is not None:
-                await self.policies.watch_candidate(self.settings.policies.shadow_dir)
-            self._has_policies = True
-            self.policies.begin_following()
+        if self._has_policies:
+            return self.policies
+        async with self._one_reads_policies:
+            # Others waited for the first; were each to read, the log would tell of many changes.
+            if not self._has_policies:
+                await self.policies.load()
+                if self.settings.policies.shadow_dir is not None:
+                    await self.policies.watch_candidate(self.settings.policies.shadow_dir)
+                self._has_policies = True
+                self.policies.begin_following()
         return self.policies
 
     async def _find_session_of_run(self, run_id: str) -> str:

@@ -140,6 +140,7 @@ class ToolService:
                     raise AlreadyExists(kind="tool", value=tool.name)
             given.append(tool)
         layer = ToolRegistry(given, scope="agent")
+        self._check_listed(agent, registry.names() | layer.names())
         if any(tool.name == "task" and tool is registry.find("task") for tool in given):
             self._offer_agents(layer, ceiling, rights)
         return layer

@@ -137,6 +137,9 @@ def _check_tenant(events: list[Event], tenant: str) -> None:
         fact = event.decode() if event.kind == ArtifactSaved.kind else None
         if isinstance(fact, ArtifactSaved) and fact.tenant != tenant:
             raise InvalidImport(detail=f"its artifacts belong to the tenant {fact.tenant!r}")
+        if isinstance(fact, ArtifactSaved) and fact.scope != "session":
+            # Those of everybody stand in a chain of their own: none comes with a conversation.
+            raise InvalidImport(detail=f"an artifact of it belongs to a {fact.scope}")
 
 
 async def _list_artifact_events(journal: Journal, session_id: str, last: int) -> list[Event]:

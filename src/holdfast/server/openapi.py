@@ -47,7 +47,7 @@ def make_document() -> bytes:
 def describe() -> JsonObject:
     """Return the description of the whole API."""
     endpoints = list_endpoints()
-    kinds = _own_kinds()
+    kinds = _list_own_kinds()
     wanted: list[Any] = [ProblemDetails, *_VIEWS.values(), *kinds.values()]
     for one in endpoints:
         wanted += [one.sent_type] if one.has_body and not one.route.upload else []
@@ -99,7 +99,7 @@ def _convert_tuples(schema: Any) -> Any:
     return found
 
 
-def _own_kinds() -> dict[str, type[Payload]]:
+def _list_own_kinds() -> dict[str, type[Payload]]:
     """Return the kinds of events that Holdfast itself stores, not those of others or tests."""
 
     def is_ours(cls: type[Payload]) -> bool:

@@ -103,7 +103,7 @@ def make_problem(
         if status == 401:
             headers.append(("www-authenticate", 'Bearer realm="holdfast"'))
         if error.is_retryable and status in (429, 503):
-            headers.append(("retry-after", str(_seconds_of(error))))
+            headers.append(("retry-after", str(_read_retry_seconds(error))))
     problem = ProblemDetails(
         type=f"urn:holdfast:error:{found['code']}",
         title=_title_of(str(found["code"])),
@@ -132,7 +132,7 @@ def _title_of(code: str) -> str:
     return first or code.replace(".", ": ").replace("_", " ")
 
 
-def _seconds_of(error: HoldfastError) -> int:
+def _read_retry_seconds(error: HoldfastError) -> int:
     wait = error.context.get("retry_after_s")
     return max(1, int(wait)) if isinstance(wait, int | float) else 1
 

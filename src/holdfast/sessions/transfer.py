@@ -213,7 +213,8 @@ def _check_story(events: list[Event]) -> None:
     known, messages = list_known_kinds(), set()
     for event in events:
         number = event.session_seq
-        if (event.kind == SessionCreated.kind) != (number == 1):
+        is_misplaced = event.kind in known and known[event.kind].is_of_store
+        if (event.kind == SessionCreated.kind) != (number == 1) or is_misplaced:
             raise InvalidImport(detail=f"event {number} is {event.kind}")
         try:
             value = event.decode() if event.kind in known else _decode_unknown(event)

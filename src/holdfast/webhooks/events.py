@@ -15,7 +15,7 @@ WebhookType: TypeAlias = Literal[
 DeliveryStatus: TypeAlias = Literal["pending", "delivered", "dead"]
 
 
-@payload("webhook.added", is_open=True, is_inherited=False, is_synced=True)
+@payload("webhook.added", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class WebhookAdded(Payload, frozen=True, kw_only=True):
     """From `position` on an address is told of these; its secret is kept elsewhere."""
 
@@ -26,7 +26,7 @@ class WebhookAdded(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-@payload("webhook.removed", is_open=True, is_inherited=False, is_synced=True)
+@payload("webhook.removed", is_open=True, is_inherited=False, is_synced=True, is_of_store=True)
 class WebhookRemoved(Payload, frozen=True, kw_only=True):
     """An address is told of nothing any more."""
 
@@ -34,7 +34,7 @@ class WebhookRemoved(Payload, frozen=True, kw_only=True):
     by: str = ""
 
 
-@payload("webhook.queued", is_open=True, is_inherited=False, has_content=True)
+@payload("webhook.queued", is_open=True, is_inherited=False, has_content=True, is_of_store=True)
 class WebhookQueued(Payload, frozen=True, kw_only=True):
     """A message is to be sent; `position` is the event that it follows from."""
 
@@ -50,7 +50,7 @@ class WebhookQueued(Payload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, data={})
 
 
-@payload("webhook.tried", is_open=True, is_inherited=False)
+@payload("webhook.tried", is_open=True, is_inherited=False, is_of_store=True)
 class WebhookTried(Payload, frozen=True, kw_only=True):
     """A message was sent, and this is what came of it; `next_at` is when it is sent again."""
 
@@ -63,7 +63,7 @@ class WebhookTried(Payload, frozen=True, kw_only=True):
     next_at: float = 0.0
 
 
-@payload("webhook.redelivered", is_open=True, is_inherited=False)
+@payload("webhook.redelivered", is_open=True, is_inherited=False, is_of_store=True)
 class WebhookRedelivered(Payload, frozen=True, kw_only=True):
     """Somebody asked for a message to be sent again."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Agent, AsyncClient, tool, toolset
 from holdfast.agents import Agent as PlainAgent
-from holdfast.errors import AgentToolMissing, AlreadyExists, NotFound
+from holdfast.errors import AgentToolMissing, AlreadyExists, NotFound, UsageError
 from holdfast.skills import Skill
 from holdfast.testing import ScriptedModel, tool_call
 from holdfast.tools import Tool
@@ -139,6 +139,30 @@ async def test_a_name_that_no_tool_has_is_refused_with_the_nearest(tmp_path: Pat
             await offered(client, Agent("a", allowed_tools=["raed"]))
         assert "'read'" in raised.value.hint
         assert await offered(client, Agent("a", allowed_tools=["raed*"])) == []
+
+
+async def test_a_misspelt_name_is_refused_beside_given_tools_too(tmp_path: Path) -> None:
+    async with AsyncClient(tmp_path) as client:
+        with pytest.raises(NotFound) as raised:
+            await offered(client, Agent("a", tools=[multiply], allowed_tools=["multipy"]))
+        assert raised.value.context["nearest"] == "multiply"
+        given = Agent("a", tools=[multiply, look], allowed_tools=["multiply"])
+        assert await offered(client, given) == ["multiply"]
+
+
+def plain(a: int) -> int:
+    """A function that was not made a tool."""
+    return a
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [("read", "toolset("), (plain, "@tool"), (Agent("other"), ".as_tool()"), (7, "@tool")],
+)
+def test_what_is_no_tool_is_refused_with_what_makes_it_one(given: object, advice: str) -> None:
+    with pytest.raises(UsageError, match="which is no tool") as raised:
+        Agent("a", tools=[given])  # type: ignore[list-item]
+    assert advice in str(raised.value)
 
 
 async def test_skills_of_the_application_bring_their_tool(tmp_path: Path) -> None:

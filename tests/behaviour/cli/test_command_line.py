@@ -197,3 +197,24 @@ def test_an_interrupt_while_running_ends_with_130(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"Interrupted." in err
     assert b"Traceback" not in err
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize(
+    ("given", "locale", "kept"),
+    [("grüße".encode(), ASCII, "grüße"), (b"caf\xe9", {"LC_ALL": "C.UTF-8"}, "caf\ufffd")],
+)
+def test_words_outside_the_locale_are_kept_from_arguments_and_from_input(
+    tmp_path: Path, given: bytes, locale: dict[str, str], kept: str
+) -> None:
+    around = environment(tmp_path, **locale)
+    program = [sys.executable, "-m", "holdfast", "--json", "memory"]
+    for words, typed in ((["add", b"1 " + given], b""), (["add", "-"], b"2 " + given)):
+        done = subprocess.run([*program, *words], input=typed, capture_output=True, env=around,
+                              cwd=tmp_path, timeout=60, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    listed = subprocess.run([*program, "list"], capture_output=True, env=around, cwd=tmp_path,
+                            timeout=60, check=True)  # fmt: skip
+    assert {one["content"] for one in json.loads(listed.stdout)} == {f"1 {kept}", f"2 {kept}"}

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import AsyncClient
 from holdfast.errors import PolicyInvalid
+from holdfast.journal import SYSTEM_SESSION
 from holdfast.policy import PolicyStore
 from holdfast.server import create_app
 from holdfast.server.process import make_server
@@ -164,3 +165,11 @@ async def test_status_of_files_that_were_wrong_from_the_start_is_refused(
     async with AsyncClient(settings=settings) as client:
         with pytest.raises(PolicyInvalid):
             await client.policies.status()
+
+
+async def test_many_first_runs_at_once_read_the_policies_once(settings: Settings) -> None:
+    async with AsyncClient(settings=settings) as client:
+        await asyncio.gather(*(client.runs.execute("build", "", "2 + 2") for _ in range(5)))
+        journal = await client.storage.journal()
+        loaded = await journal.read(SYSTEM_SESSION, kinds=frozenset({"policy.loaded"}))
+    assert len(loaded) == 1

@@ -29,6 +29,7 @@ from holdfast.messages import (
 from holdfast.sessions import Session
 from holdfast.skills import Skill, make_skill_tool
 from holdfast.testing import ScriptedModel, tool_call
+from holdfast.tools import make_path_target
 
 GOLDEN = Path(__file__).parent / "golden"
 SKILLS = (
@@ -46,6 +47,12 @@ class Memory:
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool(effect="read", target=make_path_target("path"))
+async def look(path: str) -> str:
+    """Look into a file."""
+    return path
 
 
 @pytest.fixture
@@ -202,7 +209,7 @@ async def test_steps_can_be_replaced_removed_and_added(builder: ContextBuilder) 
 
 async def test_account_says_what_takes_how_much(builder: ContextBuilder) -> None:
     context = await builder.build_agent_context(
-        session(), Agent("a", prompt="word " * 100), {"add": add}, messages=CONVERSATION
+        session(), Agent("a", prompt="word " * 100), {"look": look}, messages=CONVERSATION
     )
     account = context.account_for(limit=10_000)
     lines = {line.name: line for line in account.lines}
@@ -236,7 +243,22 @@ def project(tmp_path: Path) -> Path:
 
 
 async def _prompt(builder: ContextBuilder, place: Path) -> AgentContext:
-    return await builder.build_agent_context(session(place), Agent("a"), {}, messages=[])
+    return await builder.build_agent_context(
+        session(place), Agent("a"), {look.name: look}, messages=[]
+    )
+
+
+async def test_an_agent_that_touches_no_files_learns_nothing_of_the_folder(
+    builder: ContextBuilder, project: Path
+) -> None:
+    for tools in ({}, {add.name: add}):
+        context = await builder.build_agent_context(
+            session(project), Agent("a", prompt="You add."), tools, messages=[]
+        )
+        assert context.system_prompt == "You add."
+    prompt = (await _prompt(builder, project)).system_prompt
+    assert f"Working directory: {project}" in prompt
+    assert "root rules" in prompt
 
 
 async def test_nearest_agents_file_wins(builder: ContextBuilder, project: Path) -> None:
@@ -275,20 +297,24 @@ async def test_requests_of_one_turn_begin_in_the_same_way(
             draft.add(self.name, f"history {len(draft.history)}")
 
     of_turn = builder.with_step(Count(), after="tools").prepare_for_turn()
-    place, agent, tools = session(project), Agent("a", prompt="hey"), {add.name: add}
+    place, agent, tools = (
+        session(project),
+        Agent("a", prompt="hey"),
+        {add.name: add, look.name: look},
+    )
     first = await of_turn.build_agent_context(place, agent, tools, messages=[user(1, "one")])
     (project / "AGENTS.md").write_text("other rules now")
     talk = [user(1, "one"), answer(2, "two")]
     second = await of_turn.build_agent_context(place, agent, tools, messages=talk)
     assert second.system_prompt == first.system_prompt.replace("history 1", "history 2")
     assert "other rules" not in second.system_prompt
-    fewer = await of_turn.build_agent_context(place, agent, {}, messages=talk)
+    fewer = await of_turn.build_agent_context(place, agent, {look.name: look}, messages=talk)
     assert "other rules now" in fewer.system_prompt
-    assert tools == {add.name: add}
+    assert list(tools) == [add.name, look.name]
     next_turn = builder.prepare_for_turn()
     context = await next_turn.build_agent_context(place, agent, tools, messages=talk)
     assert "other rules now" in context.system_prompt
-    assert list(context.tools) == [add.name]
+    assert list(context.tools) == [add.name, look.name]
     again = await next_turn.build_agent_context(place, agent, tools, messages=talk)
     assert (again.system_prompt, again.tool_specs) == (context.system_prompt, context.tool_specs)
 

@@ -63,7 +63,7 @@ def test_memories_go_out_and_come_back(state: Path) -> None:
     assert ok("import", "v.jsonl") == {"stored": 0, "skipped": 1}
     (state / "bad.jsonl").write_text('{"format": "other"}\n')
     assert call("import", "bad.jsonl").exit_code == 2
-    assert call("import", "missing.jsonl").exit_code == 1
+    assert call("import", "missing.jsonl").exit_code == 2
 
 
 @pytest.mark.parametrize(

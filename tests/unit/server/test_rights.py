@@ -14,7 +14,7 @@ from holdfast.errors import IdempotencyKeyReused
 from holdfast.operations.sessions import RUNTIME_KEYS
 from holdfast.orchestration.triggers.loop import TRIGGER_KEY
 from holdfast.runs import LINEAGE_KEY
-from holdfast.runtime import Runtime
+from holdfast.runtime import HELD_RUNS, Runtime
 from holdfast.settings import load_settings
 from holdfast.testing import ScriptedModel, tool_call
 
@@ -67,7 +67,7 @@ async def test_consent_for_once_does_not(tmp_path: Path) -> None:
 
 
 def test_the_keys_that_are_kept_from_callers_are_those_of_the_runtime() -> None:
-    assert {LINEAGE_KEY, TRIGGER_KEY} == RUNTIME_KEYS
+    assert {LINEAGE_KEY, TRIGGER_KEY, HELD_RUNS} == RUNTIME_KEYS
 
 
 async def test_metadata_that_the_runtime_trusts_cannot_be_written_from_outside(

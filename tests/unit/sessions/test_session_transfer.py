@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.artifacts.events import ArtifactPlaceClaimed
 from holdfast.errors import AlreadyExists, InvalidImport
 from holdfast.journal import (
     GENESIS,
@@ -26,6 +27,8 @@ from holdfast.journal import (
 from holdfast.journal.envelope import digest_payload, hash_chain, make_header
 from holdfast.journal.store import AppendRequest
 from holdfast.messages import TextPart
+from holdfast.orchestration.triggers.events import TriggerCreated
+from holdfast.policy.shared_budget import BudgetSettled
 from holdfast.sessions import (
     SESSION_PROJECTIONS,
     RetentionPolicy,
@@ -39,7 +42,9 @@ from holdfast.sessions import (
     transfer,
 )
 from holdfast.testing import FakeClock
+from holdfast.tools.egress.events import EgressRefused
 from holdfast.turns import LeaseKeeper, Turn, TurnCompleted, TurnQueue
+from holdfast.webhooks.events import WebhookAdded
 
 
 async def export(journal: Journal, session_id: str) -> bytes:
@@ -365,3 +370,22 @@ async def test_no_file_of_the_layout_lies_outside_of_it(
     names = [name async for name, _ in export_layout_files(manager)]
     assert len(set(names)) == len(names) == 4 + 4
     assert all(".." not in name and not name.startswith("/") for name in names)
+
+
+OF_THE_STORE = (
+    TriggerCreated(trigger_id="t", name="evil", definition={}),
+    WebhookAdded(webhook_id="w", url="https://evil.example", types=(), position=0),
+    BudgetSettled(tenant="default", reservation_id="r"),
+    ArtifactPlaceClaimed(mark="evil"),
+    EgressRefused(principal="run:x", host="a.example", port=443, because="x"),
+)
+
+
+@pytest.mark.parametrize("fact", OF_THE_STORE, ids=lambda fact: fact.kind)
+async def test_no_session_brings_along_what_the_store_says_of_itself(
+    journal: Journal, session: Session, fact: Payload
+) -> None:
+    """Triggers, agents, receivers, keys and what was spent have no place in a conversation."""
+    await journal.append(session.id, [fact])
+    with pytest.raises(InvalidImport, match=fact.kind):
+        parse(await export(journal, session.id))

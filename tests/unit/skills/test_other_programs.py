@@ -140,7 +140,7 @@ async def test_instructions_come_from_the_nearest_file(
     settings = load_settings(overrides={"workspace": tmp_path / "ws" / "sub"}).settings
     model = ScriptedModel("done")
     async with AsyncClient(tmp_path / "state", settings=settings) as client:
-        await Agent("one", model=model).run("go", client=client)
+        await Agent("one", model=model, allowed_tools=["read"]).run("go", client=client)
     assert expected in model.requests[0].system
     assert model.requests[0].system.count("<project-instructions") == 1
 

@@ -157,7 +157,7 @@ async def test_renewal_goes_on_after_a_failure_and_notices_what_is_lost() -> Non
 
 async def test_a_blocked_loop_keeps_its_lease(tmp_path: Path) -> None:
     """The loop stands still for several times the lease's life; nobody can take it."""
-    ttl_s = 0.3
+    ttl_s = 0.6
     store = SqliteStore(tmp_path / "journal.db", projections=SESSION_PROJECTIONS)
     async with Journal(store) as journal:
         keeper = LeaseKeeper(journal, ttl_s=ttl_s)

@@ -69,7 +69,9 @@ WITH lost AS MATERIALIZED (
     RETURNING j.queue_name, j.task_name, j.priority, j.queueing_lock, j.args, l.failures
 ), again AS (
     INSERT INTO procrastinate_jobs (queue_name, task_name, priority, queueing_lock, args)
-    SELECT DISTINCT ON (queueing_lock) queue_name, task_name, priority, queueing_lock,
+    SELECT DISTINCT ON (queueing_lock) queue_name, task_name,
+        -- It was begun long ago: it goes before what has not begun.
+        least(priority + 200, 1000), queueing_lock,
         args || jsonb_build_object('failures', failures)
     FROM gone ORDER BY queueing_lock, failures DESC
     ON CONFLICT (queueing_lock) WHERE status = 'todo' DO UPDATE SET args = excluded.args

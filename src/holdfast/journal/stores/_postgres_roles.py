@@ -34,6 +34,19 @@ _RECORDS: tuple[LiteralString, ...] = (
     "GRANT SELECT, INSERT ON holdfast_jobs.procrastinate_events TO {}",
     "GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast_jobs TO {}",
 )
+# Memories and artifacts keep schemas of their own, where they are kept here.
+_OTHER_SCHEMAS = """
+SELECT nspname FROM pg_catalog.pg_namespace
+WHERE starts_with(nspname, 'holdfast_') AND nspname <> 'holdfast_jobs'
+    AND pg_has_role(nspowner, 'MEMBER')
+"""
+_OTHERS: tuple[LiteralString, ...] = (
+    "GRANT USAGE ON SCHEMA {schema} TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
+    "GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} "
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role}",
+)
 _WAKEUPS: tuple[LiteralString, ...] = (
     "GRANT USAGE ON SCHEMA holdfast_jobs TO {}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast_jobs TO {}",
@@ -70,6 +83,11 @@ async def grant_role(connection: psycopg.AsyncConnection[Any], role: str, kind: 
             )
         for statement in _RECORDS if kind == "records" else _WAKEUPS:
             await connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
+        others = await (await connection.execute(_OTHER_SCHEMAS)).fetchall()
+        for (schema,) in others if kind == "records" else ():
+            names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
+            for statement in _OTHERS:
+                await connection.execute(sql.SQL(statement).format(**names))
 
 
 async def require_held_role(connection: Connection, where: str) -> None:

@@ -16,7 +16,7 @@ from holdfast.journal import Payload, payload
 FiringStatus: TypeAlias = Literal["open", "completed", "failed", "parked", "cancelled", "refused"]
 
 
-@payload("trigger.created", is_open=True, is_inherited=False)
+@payload("trigger.created", is_open=True, is_inherited=False, is_of_store=True)
 class TriggerCreated(Payload, frozen=True, kw_only=True):
     """A trigger is in force from here on."""
 
@@ -25,14 +25,21 @@ class TriggerCreated(Payload, frozen=True, kw_only=True):
     definition: JsonObject
 
 
-@payload("trigger.removed", is_open=True, is_inherited=False)
+@payload("trigger.removed", is_open=True, is_inherited=False, is_of_store=True)
 class TriggerRemoved(Payload, frozen=True, kw_only=True):
     """A trigger is no longer in force."""
 
     name: str
 
 
-@payload("trigger.fired", is_open=True, is_inherited=False, is_synced=True, has_content=True)
+@payload(
+    "trigger.fired",
+    is_open=True,
+    is_inherited=False,
+    is_synced=True,
+    has_content=True,
+    is_of_store=True,
+)
 class TriggerFired(Payload, frozen=True, kw_only=True):
     """A process has claimed one event or tick; `given` is the message or the inputs.
 
@@ -55,7 +62,7 @@ class TriggerFired(Payload, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, given={})
 
 
-@payload("trigger.ended", is_open=True, is_inherited=False)
+@payload("trigger.ended", is_open=True, is_inherited=False, is_of_store=True)
 class TriggerEnded(Payload, frozen=True, kw_only=True):
     """What was started rests: it has ended, or waits for a person."""
 
@@ -68,7 +75,7 @@ class TriggerEnded(Payload, frozen=True, kw_only=True):
     error: JsonObject = msgspec.field(default_factory=dict)
 
 
-@payload("trigger.passed", is_open=True, is_inherited=False)
+@payload("trigger.passed", is_open=True, is_inherited=False, is_of_store=True)
 class TriggerPassed(Payload, frozen=True, kw_only=True):
     """Everything up to here was looked at, and nothing more of it will fire."""
 

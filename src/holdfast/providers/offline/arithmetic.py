@@ -243,7 +243,7 @@ class _Parser:
         return self.tokens[self.at] if self.at < len(self.tokens) else _Token("end", "")
 
     def expression(self, least: int) -> Expression | None:
-        left = self.operand()
+        left = self.read_operand()
         while left is not None:
             operation = self.operation()
             if operation is None or _BINDING[operation] < least:
@@ -264,7 +264,7 @@ class _Parser:
             return "modulo"
         return _SIGN_NAMES.get(token.text) if token.kind == "sign" else None
 
-    def operand(self) -> Expression | None:
+    def read_operand(self) -> Expression | None:
         token = self.peek()
         if token.kind == "sign" and token.text in "-−–+":
             self.at += 1
@@ -277,7 +277,7 @@ class _Parser:
             return Binary("subtract", Number("0"), inner)
         if token.kind == "number":
             self.at += 1
-            return self.percent(Number(token.text))
+            return self.read_percent(Number(token.text))
         if token.kind != "open" or self.depth >= _MAX_NESTING:
             return None
         self.at += 1
@@ -287,9 +287,9 @@ class _Parser:
         if inner is None or self.peek().kind != "close":
             return None
         self.at += 1
-        return self.percent(inner)
+        return self.read_percent(inner)
 
-    def percent(self, value: Expression) -> Expression:
+    def read_percent(self, value: Expression) -> Expression:
         """Read a percent sign behind an operand, unless it stands between two operands."""
         if self.peek().kind != "percent":
             return value

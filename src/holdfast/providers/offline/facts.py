@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,6 +47,10 @@ def quote(text: str, limit: int = _MAX_QUOTE) -> str:
     text = re.sub(r"<[^>]{0,500}>", "", text).replace("<", "‹").replace("![", "[")
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+_SHELL_BLOCK = compile_on_use(r"(?ms)^```(?:sh|bash|shell|console)\s*\n(.*?)^```")
+_MOST_SHELL_LINES = 6
 
 
 def read_facts(path: str, output: str) -> WorkspaceFacts:
@@ -105,7 +110,17 @@ def _from_readme(text: str) -> WorkspaceFacts:
             paragraph.append("")
     about = quote(" ".join(part for part in _find_first_paragraph(paragraph)))
     listed = tuple(f"README section: {section}" for section in sections[:12] if section)
-    return WorkspaceFacts(name=title, about=about, parts=listed)
+    commands = tuple(_find_shell_lines(text))
+    return WorkspaceFacts(name=title, about=about, commands=commands, parts=listed)
+
+
+def _find_shell_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Return the commands of the first shell block, each with what its comment says of it."""
+    block = _SHELL_BLOCK.search(text)
+    for line in (block[1] if block else "").splitlines()[:_MOST_SHELL_LINES]:
+        command, _, comment = line.strip().removeprefix("$ ").partition("  #")
+        if command.strip() and not command.startswith("#"):
+            yield quote(comment.strip(" #"), 80) or "as the README says", quote(command.strip(), 80)
 
 
 def _find_first_paragraph(lines: list[str]) -> list[str]:
@@ -139,6 +154,8 @@ def _from_pyproject(text: str) -> WorkspaceFacts:
     if isinstance(needed, list) and needed:
         names = [re.split(r"[\s<>=!~;\[]", str(item), maxsplit=1)[0] for item in needed]
         parts.append("depends on " + quote(", ".join(names[:20]), 300))
+    starts = list(_read_table(project.get("scripts")).items())[:3]
+    parts += [f"{quote(str(name), 40)} starts {quote(str(where), 60)}" for name, where in starts]
     return WorkspaceFacts(
         name=quote(_render_text(project.get("name")), 100),
         about=quote(_render_text(project.get("description"))),

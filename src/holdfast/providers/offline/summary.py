@@ -48,6 +48,7 @@ _NOTABLE = (
     "license", "licence", "contributing", "changelog", "security", "dockerfile", "compose.y",
     "docker-compose", "agents.md", ".github/workflows", "requirements", "tsconfig", ".env.example",
 )  # fmt: skip
+_NEAR = ("", "docs", "docker", "deploy", ".github")
 _NO_HITS = ("found ", "no match", "no line matches", "no files", "no results", "(")
 _PROSE = (".md", ".rst", ".txt", ".html", ".json")
 _BESIDE = {
@@ -261,7 +262,7 @@ def _list_entry_points(conversation: OfflineConversation, box: Toolbox) -> list[
             files.setdefault(path, line)
     if not files:
         return []
-    ranked = sorted(files, key=lambda path: (_is_beside(path), path.count("/"), path))
+    ranked = sorted(files, key=lambda path: (_is_beside(path), _measure_depth(path), path))
     left = len(ranked) - _MAX_ENTRIES
     more = [f"- … and in {_count(left, 'more file')}"] if left > 0 else []
     return [
@@ -275,7 +276,13 @@ def _list_entry_points(conversation: OfflineConversation, box: Toolbox) -> list[
 
 def _is_beside(path: str) -> bool:
     """Say whether a file belongs to what stands beside the program: tests, examples, tools."""
-    return bool(_BESIDE & set(path.lower().split("/")[:-1]))
+    folders = path.lower().split("/")[:-1]
+    return bool(_BESIDE & set(folders)) or any("test" in folder for folder in folders)
+
+
+def _measure_depth(path: str) -> int:
+    """Return how deep a file lies; `src` is no level, but where the program begins."""
+    return path.removeprefix("src/").count("/")
 
 
 def _list_notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]]) -> list[str]:
@@ -289,7 +296,8 @@ def _list_notable(listing: Listing, facts: Sequence[tuple[str, WorkspaceFacts]])
 
 def _is_notable(path: str) -> bool:
     name = path.rpartition("/")[2]
-    is_near = path.count("/") <= 1 and any(name.startswith(word) for word in _NOTABLE)
+    folder = path.rpartition("/")[0]
+    is_near = folder in _NEAR and any(name.startswith(word) for word in _NOTABLE)
     return is_near or path.startswith(".github/workflows/")
 
 

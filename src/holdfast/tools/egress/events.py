@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast.journal import Payload, payload
 
 
-@payload("egress.opened", is_open=True, is_inherited=False)
+@payload("egress.opened", is_open=True, is_inherited=False, is_of_store=True)
 class EgressOpened(Payload, frozen=True, kw_only=True):
     """A program may reach a host; written before the connection to `address` is made.
 
@@ -23,7 +23,7 @@ class EgressOpened(Payload, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
 
 
-@payload("egress.closed", is_open=True, is_inherited=False)
+@payload("egress.closed", is_open=True, is_inherited=False, is_of_store=True)
 class EgressClosed(Payload, frozen=True, kw_only=True):
     """What an opened connection was used for; `error` is empty where it ended by itself."""
 
@@ -36,7 +36,7 @@ class EgressClosed(Payload, frozen=True, kw_only=True):
     error: str = ""
 
 
-@payload("egress.refused", is_open=True, is_inherited=False)
+@payload("egress.refused", is_open=True, is_inherited=False, is_of_store=True)
 class EgressRefused(Payload, frozen=True, kw_only=True):
     """A program was kept from a host; `because` is the true reason, which it is not told.
 

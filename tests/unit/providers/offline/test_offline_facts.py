@@ -54,3 +54,13 @@ def test_what_cannot_be_read_says_nothing(path: str, text: str) -> None:
 def test_a_quote_is_plain_and_short() -> None:
     assert quote("a [b](http://x) ![c](http://y) <b>d</b>\n e") == "a b c d e"
     assert len(quote("x" * 1000, 50)) == 50
+
+
+def test_the_first_shell_block_of_a_readme_says_how_to_use_it() -> None:
+    block = "```sh\n# first\n$ make all     # builds it\nmake test\n```\n"
+    page = f"# Kelp\n\nGrows.\n\n{block}\n```sh\nrm x\n```\n"
+    assert read_facts("README.md", page).commands == (
+        ("builds it", "make all"),
+        ("as the README says", "make test"),
+    )
+    assert read_facts("README.md", "# Kelp\n\n```python\nprint()\n```\n").commands == ()
