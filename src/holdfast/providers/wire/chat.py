@@ -400,7 +400,8 @@ def read_whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     if thoughts:
         parts.append(ReasoningPart(text=thoughts))
     if content:
-        parts.append(TextPart(text=content, citations=read_citations(said.annotations)))
+        cited = read_citations(said.annotations) if said.annotations else ()
+        parts.append(TextPart(text=content, citations=cited))
     calls = said.tool_calls or []
     if len(calls) > MAX_TOOL_CALLS:
         raise make_too_many_error(endpoint)

@@ -96,7 +96,8 @@ class ChatDecoder:
         if thoughts:
             parts.append(ReasoningPart(text=thoughts))
         if text:
-            parts.append(TextPart(text=text, citations=read_citations(self._annotations)))
+            cited = read_citations(self._annotations) if self._annotations else ()
+            parts.append(TextPart(text=text, citations=cited))
         for call in self._calls:
             arguments = call.pieces.text()
             parts.append(
