@@ -73,7 +73,7 @@ def sum_usage(usages: Iterable[TokenUsage]) -> TokenUsage:
     )
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ModelRefusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The model, or its provider, declined to answer; often without saying why."""
 
     text: str = ""
@@ -103,7 +103,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     usage: TokenUsage | None = None
     cost_usd: float = 0.0
     metadata: JsonObject = msgspec.field(default_factory=dict)
-    refusal: Refusal | None = None
+    refusal: ModelRefusal | None = None
     """Set where the model refused; `stop_reason` is `filtered` then, and the text may be empty."""
 
     @property

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from holdfast import Agent, AsyncClient
 from holdfast.ids import make_id
-from holdfast.messages import Citation, Message, Refusal, TextPart
+from holdfast.messages import Citation, Message, ModelRefusal, TextPart
 from holdfast.testing import ScriptedModel
 
 
@@ -23,7 +23,7 @@ async def client(tmp_path):
         yield client
 
 
-def say(*parts: TextPart, refusal: Refusal | None = None) -> Message:
+def say(*parts: TextPart, refusal: ModelRefusal | None = None) -> Message:
     return Message(
         id=make_id("msg"),
         session_id="",
@@ -35,7 +35,7 @@ def say(*parts: TextPart, refusal: Refusal | None = None) -> Message:
 
 
 async def test_the_result_of_a_refused_run_says_so(client):
-    refusal = Refusal(text="Not this.", category="cyber")
+    refusal = ModelRefusal(text="Not this.", category="cyber")
     model = ScriptedModel(say(refusal=refusal), "Gladly.")
     agent = Agent("clerk", model=model)
     refused = await agent.run("Do it", client=client)
@@ -47,7 +47,7 @@ async def test_the_result_of_a_refused_run_says_so(client):
 
 async def test_a_refusal_is_kept_with_the_session(client):
     cited = TextPart(text="High.", citations=(Citation(kind="url_citation", url="https://a.b"),))
-    refusal = Refusal(text="Not this.")
+    refusal = ModelRefusal(text="Not this.")
     agent = Agent("clerk", model=ScriptedModel(say(cited), say(refusal=refusal)))
     first = await agent.run("The tide?", client=client)
     await agent.run("Do it", client=client, session=first.session_id)
@@ -58,7 +58,7 @@ async def test_a_refusal_is_kept_with_the_session(client):
 
 
 async def test_a_refusal_is_not_corrected_into_the_wanted_form(client):
-    model = ScriptedModel(say(TextPart(text="No."), refusal=Refusal(text="No.")))
+    model = ScriptedModel(say(TextPart(text="No."), refusal=ModelRefusal(text="No.")))
     result = await Agent("clerk", model=model, output=Ticket).run(
         "File it", client=client, raise_on_failure=False
     )

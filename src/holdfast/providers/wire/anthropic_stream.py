@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMError, LLMProtocolError
-from holdfast.messages import Part, ReasoningPart, Refusal, TextPart, TokenUsage, ToolPart
+from holdfast.messages import ModelRefusal, Part, ReasoningPart, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
@@ -378,11 +378,11 @@ def _read_piece(event: bytes) -> str | None:
     return only[1] if only is not None else None
 
 
-def _read_refusal(details: object) -> Refusal:
+def _read_refusal(details: object) -> ModelRefusal:
     """Return what the provider says about a refusal; mostly it says nothing."""
     said = details if isinstance(details, dict) else {}
     text, category = said.get("explanation"), said.get("category")
-    return Refusal(
+    return ModelRefusal(
         text=text if isinstance(text, str) else "",
         category=category if isinstance(category, str) else "",
     )

@@ -14,9 +14,9 @@ from holdfast.messages import (
     CompactionPart,
     FilePart,
     Message,
+    ModelRefusal,
     Part,
     ReasoningPart,
-    Refusal,
     TextPart,
     TokenUsage,
     ToolPart,
@@ -421,7 +421,7 @@ def read_whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         chunk.id or "",
         (chunk.model or "") if chunk.id else "",
         {},
-        Refusal(text=said.refusal) if said.refusal else None,
+        ModelRefusal(text=said.refusal) if said.refusal else None,
     )
 
 

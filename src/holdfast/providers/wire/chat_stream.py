@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import LLMError
-from holdfast.messages import Part, ReasoningPart, Refusal, TextPart
+from holdfast.messages import ModelRefusal, Part, ReasoningPart, TextPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.chat import (
     NOTHING,
@@ -112,7 +112,7 @@ class ChatDecoder:
             response_id=self._id,
             model=self._served,
             metadata={},
-            refusal=Refusal(text=refusal) if refusal else None,
+            refusal=ModelRefusal(text=refusal) if refusal else None,
         )
 
     def _report_unreadable(self, error: Exception) -> LLMError:

@@ -21,9 +21,9 @@ from holdfast.messages import (
     CompactionPart,
     FilePart,
     Message,
+    ModelRefusal,
     Part,
     ReasoningPart,
-    Refusal,
     TextPart,
     TokenUsage,
     ToolPart,
@@ -96,7 +96,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
-    refusal: Refusal | None = None
+    refusal: ModelRefusal | None = None
     sent_back: JsonObject | None = None
     """The turn of a paused answer, as the provider wants it back to go on."""
 

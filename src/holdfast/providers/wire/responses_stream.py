@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMError, LLMProtocolError
-from holdfast.messages import Citation, Part, ReasoningPart, Refusal, TextPart, TokenUsage
+from holdfast.messages import Citation, ModelRefusal, Part, ReasoningPart, TextPart, TokenUsage
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
@@ -178,7 +178,7 @@ class ResponsesDecoder:
             response_id=closing.id or "",
             model=closing.model or "",
             metadata={PHASES: phases} if any(phases) else {},
-            refusal=Refusal(text="".join(refusals)) if refusals else None,
+            refusal=ModelRefusal(text="".join(refusals)) if refusals else None,
         )
 
     def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from wire_kit import answer, ask, collect, user
 
-from holdfast.messages import Citation, Message, Refusal, TextPart
+from holdfast.messages import Citation, Message, ModelRefusal, TextPart
 from holdfast.providers.model import TextDelta
 from holdfast.providers.wire import WireModel
 from holdfast.testing.fake_server import FakeServer, RawAnswer, Reply
@@ -32,7 +32,7 @@ async def test_a_refusal_is_one_and_not_an_empty_answer(
     server.answers.append(Reply(refusal=why))
     found = await collect(model, ask(), deltas=deltas)
     message = found[-1].message  # type: ignore[union-attr]
-    assert message.refusal == Refusal(text=why) and message.stop_reason == "filtered"
+    assert message.refusal == ModelRefusal(text=why) and message.stop_reason == "filtered"
     # Models of OpenAI say it themselves; Anthropic says it about its model.
     assert message.text == ("" if wire == "anthropic" else why)
     if deltas:
@@ -47,7 +47,7 @@ async def test_a_refusal_without_a_reason_is_one(
 ) -> None:
     server.answers.append(Reply(text="I was ab", refusal_category="cyber", refusal=""))
     message = await answer(model, deltas=deltas)
-    expected = Refusal(category="cyber") if wire == "anthropic" else None
+    expected = ModelRefusal(category="cyber") if wire == "anthropic" else None
     assert message.refusal == expected
 
 
