@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import LLMError, LLMProtocolError
-from holdfast.messages import TokenUsage
+from holdfast.messages import Citation, TokenUsage
 from holdfast.providers.model import Delta, ModelInfo
 from holdfast.providers.wire import Endpoint
 from holdfast.providers.wire.anthropic import AnthropicCodec
@@ -127,6 +127,35 @@ def test_a_stream_in_the_background_that_is_taken_up_anywhere_is_the_same_answer
     decoder.feed(events[at - overlap % (at + 1) :], out)
     assert decoder.finish() == expected and merged(out or []) == merged(said)
     assert decoder.open_id == ""
+
+
+@given(
+    WIRES,
+    st.integers(1, 30),
+    st.lists(st.integers(0, 9999)),
+    st.text(max_size=20),
+    st.text(max_size=20),
+    st.lists(st.builds(Citation, kind=st.just("url_citation"), title=st.text(max_size=5))),
+    st.booleans(),
+)
+def test_refusals_and_citations_are_the_same_however_they_came(
+    wire: str,
+    piece_chars: int,
+    places: list[int],
+    text: str,
+    refusal: str,
+    citations: list[Citation],
+    listens: bool,
+) -> None:
+    cited = tuple(citations) if text else ()
+    reply = Reply(text=text, refusal=refusal, citations=cited, piece_chars=piece_chars)
+    whole = codec(wire).decode(read_whole_body(wire, reply, "m"))  # type: ignore[arg-type]
+    stream = b"".join(stream_events(wire, reply, "m"))  # type: ignore[arg-type]
+    found, _ = read(wire, cut(stream, places), listens=listens)
+    assert found == whole
+    assert (whole.refusal.text if whole.refusal else "") == refusal
+    assert (whole.stop_reason == "filtered") == bool(refusal)
+    assert [one for part in whole.parts for one in part.citations] == list(cited)  # type: ignore[union-attr]
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 9999)), st.text(max_size=9))

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.output import OutputT
 from holdfast.canonical import JsonObject
 from holdfast.errors import HoldfastError, RunFailed, make_error_from_dict
-from holdfast.messages import Part, TokenUsage, ToolPart
+from holdfast.messages import ModelRefusal, Part, TokenUsage, ToolPart
 from holdfast.providers import Delta
 
 Listener: TypeAlias = Callable[[Delta | ToolPart], None]
@@ -70,6 +70,9 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, t
 
     stopped_by: str = ""
     """Who stopped the run where it, or a run below it, asked; empty where it ended otherwise."""
+
+    refusal: ModelRefusal | None = None
+    """What the model said where it refused to answer; `response` may be empty then."""
 
     @property
     def handed_to(self) -> HandedTo | None:

@@ -73,6 +73,15 @@ def sum_usage(usages: Iterable[TokenUsage]) -> TokenUsage:
     )
 
 
+class ModelRefusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The model, or its provider, declined to answer; often without saying why."""
+
+    text: str = ""
+    """What it says about that."""
+    category: str = ""
+    """The provider's own word for what it declined."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A message with its parts; `agent`, `model`, `usage` and the rest say where it came from.
 
@@ -94,6 +103,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     usage: TokenUsage | None = None
     cost_usd: float = 0.0
     metadata: JsonObject = msgspec.field(default_factory=dict)
+    refusal: ModelRefusal | None = None
+    """Set where the model refused; `stop_reason` is `filtered` then, and the text may be empty."""
 
     @property
     def text(self) -> str:

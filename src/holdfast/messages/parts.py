@@ -21,11 +21,29 @@ class _Part(
     id: str = ""
 
 
+class Citation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where something in a text comes from, as the model's provider says; it is not checked."""
+
+    kind: str
+    """The provider's own word: `url_citation`, `file_citation`, `char_location` and others."""
+    title: str = ""
+    url: str = ""
+    quote: str = ""
+    """The words of the source."""
+    start: int | None = None
+    """The first character of the text that it is for; none where it is for all of it."""
+    end: int | None = None
+    """The place behind the last one."""
+    details: JsonObject = msgspec.field(default_factory=dict)
+    """What else the provider says: ids of files, pages and places in a document."""
+
+
 class TextPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
     """Plain or Markdown text. `is_synthetic`: written by the runtime, not by a person."""
 
     text: str
     is_synthetic: bool = False
+    citations: tuple[Citation, ...] = ()
 
 
 class ReasoningPart(_Part, frozen=True, kw_only=True, omit_defaults=True, tag="reasoning"):

@@ -74,7 +74,9 @@ class StructuredOutputModel(ModelWrapper):
             used = message.usage
             spent = used if spent is None else spent + (used or TokenUsage())
             fitted, wrong = _fit(message, request.output_schema)
-            is_taken = not wrong or message.stop_reason == "length" or number == len(tries) - 1
+            # Neither a longer answer nor another mind is had by asking again.
+            is_final = message.stop_reason == "length" or message.refusal is not None
+            is_taken = not wrong or is_final or number == len(tries) - 1
             if got.has_shown and (fitted is not message or not is_taken):
                 yield Restarted(LLMProtocolError.code, self.info.provider, self.info.model)
             if is_taken:

@@ -382,6 +382,7 @@ def summarize(agent: Agent, run: Run, messages: Sequence[Message], duration: flo
         run_id=run.id,
         session_id=run.session_id,
         model=model,
+        refusal=last.refusal if last is not None and is_done else None,
         stopped_by=run.stopped_by if run.status == "cancelled" else "",
     )
 

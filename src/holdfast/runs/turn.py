@@ -47,6 +47,7 @@ from holdfast.context import (
 from holdfast.errors import (
     BudgetExceeded,
     Conflict,
+    LLMContentFiltered,
     LLMContextTooLong,
     LLMError,
     LLMProtocolError,
@@ -616,11 +617,18 @@ class AgentTurn:
 
         Raises:
             LLMProtocolError: it did not get it right.
+            LLMContentFiltered: it refused.
         """
         try:
             wanted.parse(answer.text)
             return True
         except ValueError as error:
+            if answer.refusal is not None:
+                # To be asked again changes no mind, and costs as much.
+                detail = answer.refusal.text or "the model refused to answer"
+                raise LLMContentFiltered(
+                    provider=self._model.info.provider, detail=detail
+                ) from error
             told = sum(
                 bool(message.metadata.get("output_error"))
                 for message in self._messages

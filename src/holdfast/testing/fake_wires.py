@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.canonical import JsonObject
-from holdfast.messages import TokenUsage
+from holdfast.messages import Citation, TokenUsage
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic"]
 Place: TypeAlias = Literal["head", "first", "middle", "end"]
@@ -89,6 +89,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hang_up: bool = False
     """Close the connection after a streamed answer, unannounced, as llama.cpp does."""
     headers: dict[str, str] = {}
+    refusal: str = ""
+    """What is said instead of an answer; with Anthropic, why there is none."""
+    refusal_category: str = ""
+    """Anthropic: its word for what was declined; such a refusal may come without a reason."""
+    citations: tuple[Citation, ...] = ()
+    """Of the text."""
     searches: tuple[ScriptedCall, ...] = ()
     """Anthropic: calls of its own search, each with a result. With `stop_reason="paused"` the
     turn goes on when it is sent back."""
@@ -178,6 +184,18 @@ def _find_named(data: JsonObject) -> bytes:
     return b"event: " + str(data["type"]).encode() + b"\ndata: " + _encode(data) + b"\n\n"
 
 
+def _describe(citation: Citation, wire: Wire) -> JsonObject:
+    """Return a citation in the words of an API."""
+    said: JsonObject = {"title": citation.title, "url": citation.url, **citation.details}
+    if citation.quote:
+        said["cited_text"] = citation.quote
+    if citation.start is not None:
+        said |= {"start_index": citation.start, "end_index": citation.end}
+    said = {name: value for name, value in said.items() if value != ""}
+    inner = {citation.kind: said} if wire == "chat" else said
+    return {"type": citation.kind, **inner}
+
+
 # --- chat completions ----------------------------------------------------------------
 
 
@@ -200,6 +218,8 @@ def _chat_events(reply: Reply, model: str) -> list[bytes]:
     deltas: list[JsonObject] = [{"role": "assistant", "content": ""}]
     deltas += [{"reasoning_content": p} for p in _split_pieces(reply.reasoning, reply.piece_chars)]
     deltas += [{"content": piece} for piece in _split_pieces(reply.text, reply.piece_chars)]
+    deltas += [{"refusal": piece} for piece in _split_pieces(reply.refusal, reply.piece_chars)]
+    deltas += [{"annotations": [_describe(each, "chat")]} for each in reply.citations]
     for index, call in enumerate(reply.calls):
         begin = {"index": index, "id": call.id, "type": "function"}
         deltas.append({"tool_calls": [{**begin, "function": {"name": call.name, "arguments": ""}}]})
@@ -220,6 +240,10 @@ def _chat_body(reply: Reply, model: str) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": reply.text or None}
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
+    if reply.refusal:
+        message["refusal"] = reply.refusal
+    if reply.citations:
+        message["annotations"] = [_describe(each, "chat") for each in reply.citations]
     if reply.calls:
         message["tool_calls"] = [
             {
@@ -249,8 +273,13 @@ def _list_items(reply: Reply) -> list[JsonObject]:
         summary = [{"type": "summary_text", "text": reply.reasoning}] if reply.reasoning else []
         item = {"type": "reasoning", "id": reply.signature or "rs_1", "summary": summary}
         items.append({**item, "encrypted_content": reply.encrypted or None})
-    if reply.text:
-        content = [{"type": "output_text", "text": reply.text, "annotations": []}]
+    if reply.text or reply.refusal:
+        notes = [_describe(each, "responses") for each in reply.citations]
+        content: list[JsonObject] = []
+        if reply.text:
+            content.append({"type": "output_text", "text": reply.text, "annotations": notes})
+        if reply.refusal:
+            content.append({"type": "refusal", "refusal": reply.refusal})
         item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
         items.append({**item, "content": content})
     for number, call in enumerate(reply.calls):
@@ -324,7 +353,10 @@ def _describe_growing(item: JsonObject) -> tuple[str, str]:
         text = "".join(part["text"] for part in item["summary"])
         return "response.reasoning_summary_text", text
     if item["type"] == "message":
-        return "response.output_text", item["content"][0]["text"]
+        first = item["content"][0]
+        if first["type"] == "refusal":
+            return "response.refusal", first["refusal"]
+        return "response.output_text", first["text"]
     return "response.function_call_arguments", item["arguments"]
 
 
@@ -351,7 +383,10 @@ def _list_blocks(reply: Reply) -> list[JsonObject]:
         thought = {"type": "thinking", "thinking": reply.reasoning}
         blocks.append({**thought, "signature": reply.signature or "sig_1"})
     if reply.text:
-        blocks.append({"type": "text", "text": reply.text})
+        cited = [_describe(each, "anthropic") for each in reply.citations]
+        blocks.append(
+            {"type": "text", "text": reply.text, **({"citations": cited} if cited else {})}
+        )
     for call in reply.searches:
         use = {"type": "server_tool_use", "id": call.id, "name": call.name, "input": call}
         page = {"type": "web_search_result", "url": "https://example.com/", "title": "Example"}
@@ -373,8 +408,7 @@ def _make_anthropic_body(reply: Reply, model: str) -> JsonObject:
         "role": "assistant",
         "model": model,
         "content": blocks,
-        "stop_reason": _STOPS["anthropic"][reply.reason],
-        "stop_sequence": None,
+        **_make_stop(reply),
         "usage": _make_anthropic_usage(reply.usage),
         **({"container": {"id": reply.container}} if reply.container else {}),
     }
@@ -386,6 +420,7 @@ def _list_anthropic_events(reply: Reply, model: str) -> list[bytes]:
         **_make_anthropic_body(msgspec.structs.replace(reply, calls=(), searches=()), model),
         "content": [],
     }
+    message.pop("stop_details", None)
     message.update({"stop_reason": None, "usage": usage and {**usage, "output_tokens": 1}})
     events: list[JsonObject] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     for index, block in enumerate(_list_blocks(reply)):
@@ -395,17 +430,31 @@ def _list_anthropic_events(reply: Reply, model: str) -> list[bytes]:
         for delta in deltas:
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
-    stop = {"stop_reason": _STOPS["anthropic"][reply.reason], "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": stop, "usage": usage})
+    events.append({"type": "message_delta", "delta": _make_stop(reply), "usage": usage})
     events.append({"type": "message_stop"})
     return [_find_named(event) for event in events]
+
+
+def _make_stop(reply: Reply) -> JsonObject:
+    reason = _STOPS["anthropic"][reply.reason]
+    if not (reply.refusal or reply.refusal_category):
+        return {"stop_reason": reason, "stop_sequence": None}
+    details = {"category": reply.refusal_category or None, "explanation": reply.refusal or None}
+    return {
+        "stop_reason": "refusal",
+        "stop_sequence": None,
+        "stop_details": {"type": "refusal", **details},
+    }
 
 
 def _block_pieces(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonObject]]:
     kind = block["type"]
     if kind == "text":
         pieces = _split_pieces(block["text"], size)
-        return {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in pieces]
+        deltas: list[JsonObject] = [{"type": "text_delta", "text": p} for p in pieces]
+        cited = block.get("citations", [])
+        deltas += [{"type": "citations_delta", "citation": each} for each in cited]
+        return {**block, "text": "", **({"citations": []} if cited else {})}, deltas
     if kind == "thinking":
         thoughts = _split_pieces(block["thinking"], size)
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in thoughts]

@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMError, LLMProtocolError
-from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage, ToolPart
+from holdfast.messages import ModelRefusal, Part, ReasoningPart, TextPart, TokenUsage, ToolPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
     MAX_CITATIONS,
     MAX_TOOL_CALLS,
@@ -34,6 +35,7 @@ _STOPS = {
     "refusal": "filtered",
 }
 _PAUSE = "pause_turn"
+_REFUSAL = "refusal"
 _OURS = ("text", "thinking", "redacted_thinking", "tool_use")
 """Types of blocks that become parts; what the provider's own tools leave is of others."""
 
@@ -68,6 +70,7 @@ class _Delta(msgspec.Struct, gc=False):
     signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
+    stop_details: Any = None
     citation: Any = None
     container: Any = None
 
@@ -79,6 +82,7 @@ class _Message(msgspec.Struct, gc=False):
     content: list[_Block] | None = None
     stop_reason: str | None = None
     usage: dict[str, Any] | None = None
+    stop_details: Any = None
     container: Any = None
 
 
@@ -135,6 +139,7 @@ class AnthropicDecoder:
         self._usage: JsonObject = {}
         self._started = False
         self._container: Any = None
+        self._stop_details: Any = None
 
     def feed(self, events: list[bytes], out: list[Delta] | None) -> None:
         """Take events in order; append what is said to `out` if a subscriber listens."""
@@ -164,6 +169,7 @@ class AnthropicDecoder:
             if block.input is not None:
                 opened.pieces.add(msgspec.json.encode(block.input).decode())
         self._stop = message.stop_reason or ""
+        self._stop_details = message.stop_details
         if self._stop == _PAUSE:
             for index, block in enumerate(self._read_again(body)["content"]):
                 self._keep_foreign(index, block)
@@ -189,6 +195,7 @@ class AnthropicDecoder:
             response_id=self._id,
             model=self._served,
             metadata={},
+            refusal=_read_refusal(self._stop_details) if self._stop == _REFUSAL else None,
             sent_back=sent_back,
         )
 
@@ -210,6 +217,7 @@ class AnthropicDecoder:
         elif kind == "message_delta":
             if event.delta is not None and event.delta.stop_reason:
                 self._stop = event.delta.stop_reason
+                self._stop_details = event.delta.stop_details
                 self._container = event.delta.container or self._container
             self._count(event.usage)
         elif kind == "message_stop":
@@ -291,7 +299,11 @@ class AnthropicDecoder:
         opened = self._blocks[index]
         block, text = opened.block, opened.pieces.text()
         if block.type == "text":
-            return [TextPart(text=text)] if text else []
+            if not text:
+                return []
+            if opened.citations:
+                return [TextPart(text=text, citations=read_citations(opened.citations))]
+            return [TextPart(text=text)]
         if block.type == "thinking":
             return [ReasoningPart(text=text, signature="".join(opened.signature))]
         if block.type == "redacted_thinking":
@@ -364,6 +376,16 @@ def _read_only_piece(event: _Event) -> tuple[str, str] | None:
 def _read_piece(event: bytes) -> str | None:
     only = _read_only_piece(_decode(event))
     return only[1] if only is not None else None
+
+
+def _read_refusal(details: object) -> ModelRefusal:
+    """Return what the provider says about a refusal; mostly it says nothing."""
+    said = details if isinstance(details, dict) else {}
+    text, category = said.get("explanation"), said.get("category")
+    return ModelRefusal(
+        text=text if isinstance(text, str) else "",
+        category=category if isinstance(category, str) else "",
+    )
 
 
 def _read_usage(data: JsonObject) -> TokenUsage | None:

@@ -24,11 +24,11 @@ from holdfast.errors import (
 )
 from holdfast.providers.model import Delta, ModelRequest, Sleep
 from holdfast.providers.retry import is_transient, retry_after_s
-from holdfast.providers.wire.call import ModelCall
 from holdfast.providers.wire.codec import QUEUED, Answer, Codec, as_deltas
 from holdfast.providers.wire.connection import WHOLE, Route
 from holdfast.providers.wire.endpoint import Endpoint
 from holdfast.providers.wire.http import HttpTransport
+from holdfast.providers.wire.model import ModelCall
 from holdfast.providers.wire.responses_stream import ResponsesDecoder
 
 _FIRST_WAIT_S = 0.5

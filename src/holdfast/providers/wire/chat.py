@@ -14,6 +14,7 @@ from holdfast.messages import (
     CompactionPart,
     FilePart,
     Message,
+    ModelRefusal,
     Part,
     ReasoningPart,
     TextPart,
@@ -22,6 +23,7 @@ from holdfast.messages import (
     ToolSpec,
 )
 from holdfast.providers.model import ModelInfo, ModelRequest
+from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     UNREADABLE,
@@ -324,6 +326,7 @@ class Said(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
+    annotations: Any = None
     tool_calls: list[ChatCall] | None = None
 
 
@@ -397,7 +400,8 @@ def read_whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
     if thoughts:
         parts.append(ReasoningPart(text=thoughts))
     if content:
-        parts.append(TextPart(text=content))
+        cited = read_citations(said.annotations) if said.annotations else ()
+        parts.append(TextPart(text=content, citations=cited))
     calls = said.tool_calls or []
     if len(calls) > MAX_TOOL_CALLS:
         raise make_too_many_error(endpoint)
@@ -417,6 +421,7 @@ def read_whole_answer(endpoint: Endpoint, model: str, body: bytes) -> Answer:
         chunk.id or "",
         (chunk.model or "") if chunk.id else "",
         {},
+        ModelRefusal(text=said.refusal) if said.refusal else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import LLMError
-from holdfast.messages import Part, ReasoningPart, TextPart
+from holdfast.messages import ModelRefusal, Part, ReasoningPart, TextPart
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from holdfast.providers.wire.chat import (
     NOTHING,
@@ -25,7 +25,9 @@ from holdfast.providers.wire.chat import (
     report_unreadable,
     stop_reason_of,
 )
+from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
+    MAX_CITATIONS,
     MAX_TOOL_CALLS,
     UNREADABLE,
     Answer,
@@ -62,7 +64,8 @@ class ChatDecoder:
         self._calls: list[CallPieces] = []
         self._by_index: dict[int, int] = {}
         self._finish = ""
-        self._refused = False
+        self._refusal = Pieces()
+        self._annotations: list[Any] = []
         self._usage = NOTHING
         self._id = ""
         self._served = ""
@@ -88,11 +91,13 @@ class ChatDecoder:
         if not self._finish:
             raise make_unfinished(self._endpoint)
         parts: list[Part] = []
-        thoughts, text = self._thoughts.text(), self._text.text()
+        thoughts, refusal = self._thoughts.text(), self._refusal.text()
+        text = self._text.text() + refusal
         if thoughts:
             parts.append(ReasoningPart(text=thoughts))
         if text:
-            parts.append(TextPart(text=text))
+            cited = read_citations(self._annotations) if self._annotations else ()
+            parts.append(TextPart(text=text, citations=cited))
         for call in self._calls:
             arguments = call.pieces.text()
             parts.append(
@@ -101,12 +106,13 @@ class ChatDecoder:
         return Answer(
             parts=tuple(parts),
             stop_reason=stop_reason_of(
-                self._endpoint.provider, self._finish, self._refused, has_calls=bool(self._calls)
+                self._endpoint.provider, self._finish, bool(refusal), has_calls=bool(self._calls)
             ),
             usage=find_usage(self._usage),
             response_id=self._id,
             model=self._served,
             metadata={},
+            refusal=ModelRefusal(text=refusal) if refusal else None,
         )
 
     def _report_unreadable(self, error: Exception) -> LLMError:
@@ -141,8 +147,13 @@ class ChatDecoder:
         if thought:
             self._think(thought, out)
         if delta.refusal:
-            self._refused = True
-            self._say(delta.refusal, out)
+            self.begun = True
+            self._refusal.add(delta.refusal)
+            if out is not None:
+                out.append(TextDelta(delta.refusal))
+        if isinstance(delta.annotations, list):
+            room = MAX_CITATIONS - len(self._annotations)
+            self._annotations += delta.annotations[:room]
         for call in delta.tool_calls or ():
             self._call(call, out)
 
@@ -214,6 +225,8 @@ class ChatDecoder:
             target, delta = call.pieces, partial(ToolCallDelta, position, call.call_id, "")
         elif only.name.startswith("reasoning"):
             target, delta = self._thoughts, ReasoningDelta
+        elif only.name == "refusal":
+            target, delta = self._refusal, TextDelta
         else:
             target, delta = self._text, TextDelta
         self._repeats.learn(event, only.name, _read_piece, target=target, delta=delta)
@@ -231,7 +244,7 @@ def _read_only_piece(chunk: Chunk) -> _OnlyPiece | None:
     if not chunk.choices or len(chunk.choices) > 1 or chunk.choices[0].index != 0:
         return None
     delta = chunk.choices[0].delta
-    if delta is None:
+    if delta is None or delta.annotations:
         return None
     name, text = "", None
     for each in _TEXTS:

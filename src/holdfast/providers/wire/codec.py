@@ -21,6 +21,7 @@ from holdfast.messages import (
     CompactionPart,
     FilePart,
     Message,
+    ModelRefusal,
     Part,
     ReasoningPart,
     TextPart,
@@ -95,6 +96,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     response_id: str
     model: str
     metadata: JsonObject
+    refusal: ModelRefusal | None = None
     sent_back: JsonObject | None = None
     """The turn of a paused answer, as the provider wants it back to go on."""
 

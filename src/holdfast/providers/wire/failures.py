@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
+import aiohttp
 import msgspec
 
 from holdfast.canonical import JsonObject
@@ -257,3 +259,21 @@ def _parse_date(text: str) -> float | None:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def explain_reason(error: Exception) -> str:
+    """Return what became of a connection, without its address and what was sent."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate of {error.host} is not trusted"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ClientOSError):
+        # Its own words hold the whole address.
+        return f"the connection broke ({os.strerror(error.errno or 0)})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the answer broke off"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server closed the connection"
+    return type(error).__name__

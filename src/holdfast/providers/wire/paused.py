@@ -11,9 +11,9 @@ from holdfast.canonical import JsonObject
 from holdfast.messages import TokenUsage
 from holdfast.providers.model import Delta, ModelRequest
 from holdfast.providers.wire.anthropic import AnthropicCodec
-from holdfast.providers.wire.call import ModelCall
 from holdfast.providers.wire.codec import PAUSED, Answer
 from holdfast.providers.wire.connection import Route
+from holdfast.providers.wire.model import ModelCall
 
 MOST_PAUSES = 16
 """A turn that pauses more often is cut off there, like one that becomes too long."""

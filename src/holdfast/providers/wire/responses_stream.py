@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.canonical import JsonObject
 from holdfast.errors import LLMError, LLMProtocolError
-from holdfast.messages import Part, ReasoningPart, TextPart, TokenUsage
+from holdfast.messages import Citation, ModelRefusal, Part, ReasoningPart, TextPart, TokenUsage
 from holdfast.providers.model import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.providers.wire.citations import read_citations
 from holdfast.providers.wire.codec import (
     MAX_TOOL_CALLS,
     QUEUED,
@@ -42,6 +43,7 @@ class _Content(msgspec.Struct, gc=False):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
+    annotations: Any = None
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -158,11 +160,11 @@ class ResponsesDecoder:
             raise LLMProtocolError(provider=self._endpoint.provider, detail=detail)
         parts: list[Part] = []
         phases: list[str] = []
-        refused = False
+        refusals: list[str] = []
         calls = 0
         for item in items:
             if item.type == "message":
-                refused = _has_texts(item, parts, phases) or refused
+                _add_texts(item, parts, phases, refusals)
             elif item.type == "reasoning":
                 parts.append(_read_reasoning(item))
             elif item.type == "function_call":
@@ -171,11 +173,12 @@ class ResponsesDecoder:
                 parts.append(self._call(item))
         return Answer(
             parts=tuple(parts),
-            stop_reason=_stop_reason(closing, refused, calls),
+            stop_reason=_stop_reason(closing, bool(refusals), calls),
             usage=_read_usage(closing.usage),
             response_id=closing.id or "",
             model=closing.model or "",
             metadata={PHASES: phases} if any(phases) else {},
+            refusal=ModelRefusal(text="".join(refusals)) if refusals else None,
         )
 
     def _take(self, event: _Event, data: bytes, out: list[Delta] | None) -> None:
@@ -260,18 +263,19 @@ def _read_piece(event: bytes) -> str | None:
     return _read_piece_of(_decode(event))
 
 
-def _has_texts(item: _Item, parts: list[Part], phases: list[str]) -> bool:
-    """Add a message's text; say whether the model refused."""
-    refused = False
-    pieces = []
+def _add_texts(item: _Item, parts: list[Part], phases: list[str], refusals: list[str]) -> None:
+    """Add a message's text with its citations, and what the model says where it refuses."""
+    text = ""
+    citations: tuple[Citation, ...] = ()
     for content in item.content or ():
-        refused = refused or bool(content.refusal)
-        pieces.append(content.text or content.refusal or "")
-    text = "".join(pieces)
+        if content.annotations:
+            citations += read_citations(content.annotations, len(text))
+        if content.refusal:
+            refusals.append(content.refusal)
+        text += content.text or content.refusal or ""
     if text:
-        parts.append(TextPart(text=text))
+        parts.append(TextPart(text=text, citations=citations))
         phases.append(item.phase or "")
-    return refused
 
 
 def _read_reasoning(item: _Item) -> ReasoningPart:
