@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -28,23 +29,23 @@ from holdfast.memory.stores._database import MemoryDatabase
 T = TypeVar("T")
 
 
-class SqlMemoryStorage:
+class SqlMemoryStorage(abc.ABC):
     """Memories in a database that is asked in threads; who inherits it says how.
 
     A store is one transaction, during which no other process writes for the same tenant.
     """
 
+    @abc.abstractmethod
     def run_reading(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Do what only reads, in the thread of the caller."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def run_writing(self, work: Callable[[MemoryDatabase], T]) -> T:
         """Do something in one transaction, in the thread of the caller."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def measure_bytes(self) -> int:
         """Return how many bytes all of it takes."""
-        raise NotImplementedError
 
     # --- reading ----------------------------------------------------------------------
 
